@@ -66,6 +66,7 @@ from gpucluster.operations.directory_records import (
 )
 from gpucluster.operations.exposure import Exposure as Exposure, HostExposure as HostExposure
 from gpucluster.operations.generated_keys import GeneratedKey as GeneratedKey, GeneratedKeys as GeneratedKeys
+from gpucluster.operations.host_logs import JobLines as JobLines, JobTimes as JobTimes, LogFilter as LogFilter
 from gpucluster.operations.job_reports import JobReports as JobReports
 from gpucluster.operations.jobs import (
     CancelledJob as CancelledJob,
@@ -88,6 +89,7 @@ from gpucluster.operations.kubernetes_upgrade import KubernetesUpgrade as Kubern
 from gpucluster.operations.scheduled_backups import FetchedBackup as FetchedBackup, ScheduledBackup as ScheduledBackup
 from gpucluster.operations.slurm_upgrade import SlurmUpgrade as SlurmUpgrade
 from gpucluster.operations.status import ClusterState as ClusterState, ClusterStatus as ClusterStatus
+from gpucluster.operations.support_bundle import NotCollected as NotCollected, SupportBundle as SupportBundle
 from gpucluster.operations.users import Groups as Groups, Users as Users
 from gpucluster.paths import ClusterPaths as ClusterPaths
 from gpucluster.preflight import PreflightReport as PreflightReport

@@ -47,6 +47,26 @@ def of_controller() -> bytes:
     return _build(CONTROLLER, NODE_AGENT)
 
 
+#: What `node_agent.support` imports.
+_SUPPORT = ("__init__", "errors", "programs", "rules/__init__", "rules/scrubbing", "support")
+
+
+def of_support() -> bytes:
+    """A zip file that any Python from 3.9 runs and that takes what a support bundle has of a host. It is sent to hosts
+    each time, so it holds no more than that, compressed."""
+    sources = dict(version.files((NODE_AGENT,)))
+    content = {
+        "__main__.py": b"from gpucluster.node_agent.support import main\n\nmain()\n",
+        "gpucluster/__init__.py": b"",
+        **{name: sources[name] for each in _SUPPORT if (name := f"gpucluster/{NODE_AGENT}/{each}.py")},
+    }
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in content.items():
+            archive.writestr(zipfile.ZipInfo(name, _TIME), data, zipfile.ZIP_DEFLATED)
+    return buffer.getvalue()
+
+
 def _build(entry: str, *more: str) -> bytes:
     """A zipapp of packages.
 

@@ -262,6 +262,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "kubernetes": "kubernetes",
         "software": "software",
         "state": "state",
+        "support-bundle": "support",
     },
     "The local cloud": {"local": "local"},
 }

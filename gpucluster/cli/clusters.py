@@ -114,7 +114,7 @@ def _next(path: str) -> str:
 
 @command("validate")
 def validate(context: Context) -> None:
-    """Check the cluster file, and report every error with its line."""
+    """Check the cluster file: every error, with its line."""
     with reporting(context) as reporter:
         from datetime import UTC, datetime
 
@@ -161,7 +161,7 @@ def preflight(context: Context, provider: str) -> None:
 
 @command("policies")
 def policies(context: Context) -> None:
-    """Print the IAM policies that the cluster and its operator need.
+    """Print the IAM policies of the cluster and its operator.
 
     An administrator of the tenancy creates them.
     """

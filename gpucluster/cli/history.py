@@ -1,4 +1,5 @@
-"""The commands for the runs of this machine: which there were, and what they printed. They need no cluster."""
+"""The commands for the runs of this machine: which there were, and what they printed. They need no cluster, except for
+the journals of hosts."""
 
 from __future__ import annotations
 
@@ -6,11 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpucluster.cli.base import Context, command, reporting
+from gpucluster.cli.base import Context, cluster_of, command, reporting
 from gpucluster.cli.summaries import clock
-from gpucluster.text import count
+from gpucluster.text import count, printable
 
 if TYPE_CHECKING:
+    from gpucluster.operations.host_logs import LogFilter
     from gpucluster.paths import ClusterPaths
     from gpucluster.workspace.run_history import PastRun
 
@@ -33,20 +35,73 @@ def runs(context: Context, everything: bool) -> None:
 
 
 @command("logs")
-@click.argument("run", required=False)
-def logs(context: Context, run: str | None) -> None:
-    """Show how a run went, and where its logs are.
+@click.argument("name", metavar="[RUN|HOST|JOB]", required=False)
+@click.option("--since", default="", metavar="TIME", help="Lines from then on, such as '2026-11-29 01:00' or -2h.")
+@click.option("--until", default="", metavar="TIME", help="Lines until then.")
+@click.option("--grep", default="", metavar="REGEX", help="Lines that match; small letters match both cases.")
+@click.option("--lines", type=int, default=1000, show_default=True, help="The last lines of each host.")
+@click.option("-f", "--follow", is_flag=True, help="Show new lines of a host as they are written.")
+def logs(context: Context, name: str | None, since: str, until: str, grep: str, lines: int, follow: bool) -> None:
+    """Show how a run went, or the journal of a host or of a job.
 
-    The logs are the files with what Terraform and Ansible printed.
-    RUN is a name that `gpucluster runs` shows, or its beginning. Default: the last run.
+    RUN is a name that `gpucluster runs` shows, or its beginning with the whole day. Default: the last run. Its phases
+    are shown, and where the files are with what Terraform and Ansible printed.
+
+    HOST is a host's name, or `controller`. JOB is the number of a job of Slurm: the lines of its hosts in its time, and
+    those of slurmctld about it. Times are in UTC.
     """
+    from gpucluster.operations.host_logs import LogFilter, is_job, is_run
+
+    chosen = LogFilter(since, until, grep, lines)
+    if name is None or is_run(name):
+        if chosen != LogFilter() or follow:
+            raise click.UsageError("the options are for the journal of a HOST or a JOB")
+        _show_run(context, name)
+    elif is_job(name):
+        if follow:
+            raise click.UsageError("--follow is for the journal of a HOST")
+        _show_job(context, name, chosen)
+    else:
+        _show_host(context, name, chosen, follow=follow)
+
+
+def _show_run(context: Context, name: str | None) -> None:
     with reporting(context) as reporter:
         from gpucluster.workspace import run_history
 
         paths = _paths(context)
-        record = run_history.find(paths, run)
+        record = run_history.find(paths, name)
         files = [str(file) for file in run_history.logs_of(paths, record)]
         reporter.result({"command": "logs", "run": record.to_dict(), "logs": files}, _text(record, files))
+
+
+def _show_job(context: Context, job: str, chosen: LogFilter) -> None:
+    with cluster_of(context) as (cluster, reporter):
+        answer = cluster.hosts.journal_of_job(job, chosen)
+        silent = [f"! {host}: {printable(why)}" for host, why in answer.silent.items()]
+        text = "\n".join([*map(printable, answer.lines), *silent]) or f"no line about job {job}"
+        reporter.result({"command": "logs", **answer.to_dict()}, text)
+
+
+def _show_host(context: Context, host: str, chosen: LogFilter, *, follow: bool) -> None:
+    with cluster_of(context) as (cluster, reporter):
+        if follow:
+            from gpucluster.cli.output import say
+
+            cluster.hosts.follow_journal(host, lambda line: say(_shown(context, host, line)), chosen)
+            return
+        lines = cluster.hosts.journal(host, chosen)
+        text = "\n".join(map(printable, lines)) or f"no such line in the journal of {host}"
+        reporter.result({"command": "logs", "host": host, "lines": list(lines)}, text)
+
+
+def _shown(context: Context, host: str, line: str) -> str:
+    line = line.rstrip("\n")
+    if context.output != "json":
+        return printable(line)
+    import json
+
+    return json.dumps({"kind": "line", "host": host, "line": line})
 
 
 def _paths(context: Context) -> ClusterPaths:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @command_group("image")
 def image() -> None:
-    """Manage baked images of nodes, and container images of jobs."""
+    """Manage baked images, and container images of jobs."""
 
 
 @command("bake", parent=image)

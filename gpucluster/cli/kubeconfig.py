@@ -63,7 +63,7 @@ Examples:
 )
 @click.argument("words", nargs=-1, required=True, metavar="[--] WORDS...", type=click.UNPROCESSED)
 def kubectl(context: Context, words: tuple[str, ...]) -> None:
-    """Run kubectl on the controller, as an operator of the cluster.
+    """Run kubectl on the controller, as its operator.
 
     Files that it names are those of the controller; a file of this machine comes by standard input. The exit code is
     that of kubectl.

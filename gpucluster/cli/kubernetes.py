@@ -26,7 +26,7 @@ _ALL_DAYS = 10_000.0
 
 @command_group("kubernetes")
 def kubernetes() -> None:
-    """Look after a control plane of Kubernetes on the controller."""
+    """Look after a control plane on the controller."""
 
 
 @command("status", parent=kubernetes)

@@ -43,12 +43,14 @@ from gpucluster.operations import overview, status
 from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.dashboard import Dashboard
 from gpucluster.operations.drain import DRAIN_TIMEOUT
-from gpucluster.operations.exposure import Exposure, Exposures
+from gpucluster.operations.exposure import Exposure, Exposures, elastic_nodes_up
 from gpucluster.operations.generated_keys import GeneratedKeys
 from gpucluster.operations.job_reports import JobReports
 from gpucluster.operations.jobs import Jobs
 from gpucluster.operations.schedulers import kubernetes_nodes, require_slurm
 from gpucluster.operations.status import ClusterStatus
+from gpucluster.operations.support_bundle import SINCE_H, BundleSources, SupportBundle, SupportBundles
+from gpucluster.operations.support_bundle import TIMEOUT as SUPPORT_TIMEOUT
 from gpucluster.operations.users import Groups, Users
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
@@ -334,6 +336,37 @@ class Cluster:
         connections = self._parts.connections
         asked = Exposures(self.spec, connections.controller, lambda: kubernetes_nodes(connections.control_plane))
         return asked.ask(datetime.now(UTC).date())
+
+    def support_bundle(
+        self, path: Path, *, since_h: int = SINCE_H, hosts: Sequence[str] = (), timeout: float = SUPPORT_TIMEOUT
+    ) -> SupportBundle:
+        """Write one archive with what a person needs who looks for a fault: logs and outputs of this machine, status,
+        exposure, and of each host that answers journals, Slurm's configuration and state. Secrets are removed. Reads
+        only, except that a local cloud with resources is started; also without a cluster.
+
+        Args:
+            path: of a new file, `.tar.gz`, which only its owner may read.
+            since_h: hours of the journals.
+            hosts: ask these hosts alone; empty for all.
+            timeout: seconds for all answers together; what does not answer is named in the archive.
+
+        Raises:
+            InputError: the file exists already, or can't be written there; there is no such host.
+        """
+        parts = self._parts
+        controller, plane = parts.connections.controller, parts.connections.control_plane
+        sources = BundleSources(
+            status=lambda: self.status(timeout=timeout / 3).to_dict(),
+            exposure=lambda: self.exposure().to_dict(),
+            contents=lambda: parts.programs.terraform().contents(),
+            hosts=controller.hosts,
+            elastic=lambda: elastic_nodes_up(self.spec, controller, lambda: kubernetes_nodes(plane)),
+            ask=controller.ask,
+        )
+        bundles = SupportBundles(
+            name=self.spec.name, file=self.spec.file, paths=self.paths, sources=sources, on_event=parts.on_event
+        )
+        return bundles.create(path, since_h=since_h, hosts=hosts, timeout=timeout)
 
     def overview(self, *, timeout: float = overview.TIMEOUT) -> Overview:
         """The state of the cluster on one page: see `dashboards.overview`. Reads only, except that a local cloud with

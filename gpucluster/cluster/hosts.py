@@ -1,12 +1,13 @@
-"""`cluster.hosts`: ssh to the hosts, where users log in, and Ansible's inventory."""
+"""`cluster.hosts`: ssh to the hosts, their journals, where users log in, and Ansible's inventory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from gpucluster.cluster.composition import Parts
 from gpucluster.cluster.state import unknown
+from gpucluster.operations.host_logs import HostLogs, JobLines, LogFilter
 from gpucluster.paths import read_saved
 
 
@@ -15,6 +16,7 @@ class HostOperations:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._logs = HostLogs(parts.spec, parts.connections.controller)
 
     def ssh_argv(self, host: str | None = None, command: Sequence[str] = ()) -> list[str]:
         """The command line that logs in to a host, or runs a command there.
@@ -35,6 +37,39 @@ class HostOperations:
             ToolError: the host answers with another key than the state has.
         """
         return self._parts.connections.controller.has_new_key(host)
+
+    def journal(self, host: str, chosen: LogFilter | None = None) -> tuple[str, ...]:
+        """The last lines of a host's journal, the oldest first, with times in UTC.
+
+        Args:
+            host: its name; "controller" for the controller.
+            chosen: which lines; None for the last ones.
+
+        Raises:
+            InputError: the filter has a value that is not one.
+            ToolError: there is no such host, or it does not answer.
+        """
+        return self._logs.of_host(host, chosen or LogFilter())
+
+    def follow_journal(self, host: str, on_line: Callable[[str], None], chosen: LogFilter | None = None) -> None:
+        """Pass on each line of a host's journal as it is written, until a signal stops it.
+
+        Raises:
+            ToolError: there is no such host, or the connection has ended.
+        """
+        self._logs.follow(host, chosen or LogFilter(), on_line)
+
+    def journal_of_job(self, job: str, chosen: LogFilter | None = None) -> JobLines:
+        """The lines of a job of Slurm: of its hosts in its time, and what slurmctld has logged about it.
+
+        Args:
+            job: its number, or that of an array and of a task in it: 12_3.
+
+        Raises:
+            InputError: the cluster has no Slurm.
+            ToolError: the controller does not answer, or Slurm does not know the job.
+        """
+        return self._logs.of_job(job, chosen or LogFilter())
 
     def login_addresses(self) -> tuple[str, ...]:
         """Where users log in: the addresses of the login nodes, or of the controller where there is none.

@@ -20,6 +20,7 @@ from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
 from gpucluster.ssh import SshClient
 from gpucluster.terraform.runner import Terraform
+from gpucluster.workspace import run_history
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.saved_state import SavedState
 
@@ -147,9 +148,11 @@ class Teardown:
         return len(removed)
 
     def _forget(self) -> None:
-        """Delete what this machine stores of the cluster: keys, connections, working copies. The run log stays."""
+        """Delete what this machine stores of the cluster: keys, connections, working copies. The run log stays, with
+        what Ansible printed."""
         self._ssh_client().close()
         self._bastion().forget()
+        run_history.save_ansible_logs(self._paths)
         for folder in (self._paths.ssh, self._paths.ansible):
             shutil.rmtree(folder, ignore_errors=True)
         self._saved.forget()

@@ -27,13 +27,13 @@ from gpucluster.handover.kubernetes import (
 from gpucluster.kubernetes.labels import gpus_of_pods
 from gpucluster.lifecycle.hosts import Deployment
 from gpucluster.node_agent.checks.model import Finding, Status
+from gpucluster.node_agent.rules.scrubbing import scrubbed
 from gpucluster.paths import ClusterPaths, fault_of, write_whole
 from gpucluster.spec import ClusterSpec
 from gpucluster.verdict import junit, reports
 from gpucluster.verdict.expectation import Expectation, KubernetesExpectation, Level, chosen, narrowed
 from gpucluster.verdict.measurements import UNREACHABLE
 from gpucluster.verdict.registry import host_checks
-from gpucluster.verdict.scrubbing import scrubbed
 from gpucluster.verdict.verdict import Verdict, judge
 from gpucluster.workspace import evidence
 from gpucluster.workspace.run import Run

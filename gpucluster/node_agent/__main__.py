@@ -34,6 +34,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "gpucluster.node_agent.gpu_links", "links to the GPUs of this node that Slurm's configuration names",
     ),
     "versions": ("gpucluster.node_agent.versions", "versions of Slurm, container runtimes, the driver and others here"),
+    "support": ("gpucluster.node_agent.support", "print what a support bundle takes from this host, as one line"),
     "check": ("gpucluster.node_agent.checks.__main__", "check this host: GPUs, RDMA, services, file systems"),
 }  # fmt: skip
 #: Name of a link -> the command that it stands for.

@@ -200,8 +200,12 @@ def _inspected(stream: IO[bytes], file: Path) -> Backup:
 
 
 @contextlib.contextmanager
-def new_file(file: Path) -> Iterator[Path]:
-    """A private file beside `file` that is renamed to it at the end, or removed; an existing file is never touched."""
+def new_file(file: Path, kind: str = "backup") -> Iterator[Path]:
+    """A private file beside `file` that is renamed to it at the end, or removed; an existing file is never touched.
+
+    Args:
+        kind: what it is, for the texts of errors.
+    """
     exists = InputError("the file exists already", where=str(file), hint="Name another file, or move this one away")
     if os.path.lexists(file):
         raise exists
@@ -209,7 +213,7 @@ def new_file(file: Path) -> Iterator[Path]:
     try:
         os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     except OSError as error:
-        what = f"the backup can't be written there: {error.strerror}"
+        what = f"the {kind} can't be written there: {error.strerror}"
         raise InputError(what, where=str(file), hint="Name a file in a folder that you may write") from error
     try:
         yield part
@@ -218,7 +222,7 @@ def new_file(file: Path) -> Iterator[Path]:
         except FileExistsError:
             raise exists from None
     except OSError as error:
-        what = f"the backup can't be written: {error.strerror}"
+        what = f"the {kind} can't be written: {error.strerror}"
         raise EnvironmentFault(what, where=str(file), hint="Free some space, or name another place") from error
     finally:
         part.unlink(missing_ok=True)

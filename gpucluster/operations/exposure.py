@@ -124,7 +124,8 @@ class Exposures:
             raise ToolError("there is no cluster yet", hint="Run: gpucluster apply")
         unknown: list[HostExposure] = []
         try:
-            names += [name for name in self._elastic() if name not in names]
+            elastic = elastic_nodes_up(self._spec, self._controller, self._kubernetes_nodes)
+            names += [name for name in elastic if name not in names]
         except ToolError as error:
             unknown = [HostExposure("elastic nodes", error.what, "", (), ())]
         ask = _ASK.format(agent=_AGENT, seconds=_HOST_SECONDS)
@@ -138,16 +139,25 @@ class Exposures:
         told = [_host(name, read[name], faults.get(name, ())) for name in names]
         return Exposure(table.searched(), [*told, *unknown])
 
-    def _elastic(self) -> list[str]:
-        """The elastic nodes that are up."""
-        if not self._spec.elastic_pools:
-            return []
-        if self._spec.slurm.enabled:
-            rows = self._controller.slurm_nodes()
-            up = [row["node"] for row in rows if not set(row["state"]) & _NOT_UP]
-        else:
-            up = [str(row["node"]) for row in self._kubernetes_nodes()]
-        return sorted({name for name in up if is_elastic_name(self._spec, name)})
+
+def elastic_nodes_up(
+    spec: ClusterSpec,
+    controller: ControllerConnection,
+    kubernetes_nodes: Callable[[], Sequence[Mapping[str, Any]]],
+) -> list[str]:
+    """The elastic nodes that are up, as the scheduler reports.
+
+    Raises:
+        ToolError: it does not answer.
+    """
+    if not spec.elastic_pools:
+        return []
+    if spec.slurm.enabled:
+        rows = controller.slurm_nodes()
+        up = [row["node"] for row in rows if not set(row["state"]) & _NOT_UP]
+    else:
+        up = [str(row["node"]) for row in kubernetes_nodes()]
+    return sorted({name for name in up if is_elastic_name(spec, name)})
 
 
 def _host(name: str, answer: HostVersions | str, faults: Sequence[KnownFault]) -> HostExposure:

@@ -3,6 +3,7 @@
     runs/<run>.json                     the record of a run (see `run_log`)
     runs/<time>-terraform-<command>.*   what Terraform printed
     ansible/artifacts/<run>-<playbook>  what Ansible printed
+    runs/<run>/ansible-<playbook>.log   the same, after the cluster was destroyed
 
 A run holds the cluster's lock, so what Terraform printed between the start of one run and that of the next one belongs
 to the first.
@@ -11,12 +12,13 @@ to the first.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpucluster.errors import InputError
-from gpucluster.paths import ClusterPaths
+from gpucluster.errors import EnvironmentFault, InputError
+from gpucluster.paths import ClusterPaths, read_saved, write_private
 from gpucluster.workspace import run_log
 
 # Such as 20260102T030405: how the names of runs and of Terraform's logs begin.
@@ -89,7 +91,19 @@ def logs_of(paths: ClusterPaths, run: PastRun) -> tuple[Path, ...]:
         if start <= file.name[:_TIME_LENGTH] and (not end or file.name[:_TIME_LENGTH] < end)
     ]
     ansible = sorted((paths.ansible / "artifacts").glob(f"{run.id}-*/stdout"), key=lambda file: file.stat().st_mtime)
-    return (paths.runs / f"{run.id}.json", *terraform, *ansible)
+    saved = sorted((paths.runs / run.id).glob("ansible-*.log"))
+    return (paths.runs / f"{run.id}.json", *terraform, *saved, *ansible)
+
+
+def save_ansible_logs(paths: ClusterPaths) -> None:
+    """Move what Ansible printed to the records of its runs: `destroy` deletes Ansible's folder. A log that can't be
+    moved is lost, and keeps nobody from removing a cluster."""
+    for file in (paths.ansible / "artifacts").glob("*/stdout"):
+        for record in paths.runs.glob("*.json"):
+            if file.parent.name.startswith(f"{record.stem}-"):
+                playbook = file.parent.name.removeprefix(f"{record.stem}-")
+                with suppress(OSError, EnvironmentFault):
+                    write_private(paths.runs / record.stem / f"ansible-{playbook}.log", read_saved(file))
 
 
 def _past(record: Mapping[str, Any]) -> PastRun:

@@ -88,6 +88,7 @@ READS: Mapping[str, tuple[str, ...]] = {
     "software lock-provider": (),
     "ssh": (),
     "status": (),
+    "support-bundle": (),
     "user list": (),
     "user show": ("alice",),
 }

@@ -18,6 +18,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests import planted_secrets
 from tests.e2e import budget, pytorch_on_share
 from tests.e2e.site_harness import (
     PATIENCE_TO_BUILD_S,
@@ -32,6 +33,7 @@ from tests.e2e.site_harness import (
     worked_example,
 )
 from tests.localcloud.api_harness import Api
+from tests.planted_secrets import ORDINARY, planted, texts_of
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.story, pytest.mark.timeout(2 * PATIENCE_TO_BUILD_S)]
@@ -116,6 +118,34 @@ def test_exposure_says_what_each_host_runs(site: Site) -> None:
     assert {fault["standing"] for fault in faults if fault["product"] != "kernel"} == {"ask"}, faults
 
 
+def test_a_support_bundle_has_every_host_and_none_of_the_secrets(site: Site) -> None:
+    """Two hundred are planted in the journals of units of two hosts, beside those that the cluster has itself."""
+    text = "\n".join((*ORDINARY, *(each.text for each in planted()))) + "\n"
+    for host in (CONTROLLER, NODES[0]):
+        site.ssh(host, "cat > /tmp/planted", stdin=text)
+        site.root(host, "systemd-run --quiet --wait --unit=gpucluster-planted cat /tmp/planted; rm /tmp/planted")
+        site.root(host, "journalctl --sync")
+    authtok = site.root(NODES[0], "sed -n 's/^ldap_default_authtok *= *//p' /etc/sssd/sssd.conf")
+    assert len(authtok) > 10
+    munge = site.root(CONTROLLER, "base64 -w0 /etc/munge/munge.key")
+    site.root(NODES[0], f"systemd-run --quiet --wait --unit=gpucluster-planted echo bare {authtok} and {munge} here")
+    data = site.good("support-bundle", str(site.folder / "running.tar.gz"))
+    assert data["hosts"] == dict.fromkeys((CONTROLLER, *NODES), ""), data["not_collected"]
+    texts = texts_of(site.folder / "running.tar.gz")
+    for name, content in texts.items():
+        assert planted_secrets.left(content) == [], name
+        assert authtok not in content, name
+        assert munge not in content, name
+    journal = texts[f"hosts/{NODES[0]}/journal/last.log"]
+    assert all(line in journal for line in ORDINARY)
+    assert "bare [removed] and [removed] here" in journal, [line for line in journal.splitlines() if "bare" in line]
+    assert "StorageType=" in texts[f"hosts/{CONTROLLER}/slurm/configuration/slurmdbd.conf"]
+    assert f"private_subnet_cidr: {site.net}.1.0/24" in texts["cluster.yml"]
+    assert "compute-1" in texts[f"hosts/{CONTROLLER}/slurm/sinfo.txt"]
+    assert "slurmctld" in texts[f"hosts/{CONTROLLER}/journal/units/slurmctld.service.log"]
+    assert json.loads(texts["exposure.json"])["hosts"]
+
+
 def test_the_second_apply_changes_nothing_although_the_clouds_server_has_died(site: Site) -> None:
     os.kill(site.good("local", "status")["pid"], signal.SIGKILL)
     with budget.held(site, "local: nothing to do"):
@@ -136,6 +166,14 @@ def test_a_directory_user_logs_in_and_a_two_node_job_runs_to_its_end(site: Site)
     assert sorted(line.split()[0] for line in ran.splitlines()) == ["compute-1", "compute-2"]
     assert all(line.split()[1] == "0,1,2,3,4,5,6,7" for line in ran.splitlines())
     assert site.accounted(job).split() == ["COMPLETED", "2"]
+    logged = site.good("logs", job)
+    assert (logged["times"]["state"], logged["silent"]) == ("COMPLETED", {}), logged
+    assert sorted(logged["times"]["hosts"]) == ["compute-1", "compute-2"]
+    assert any("slurmctld" in line and CONTROLLER in line for line in logged["lines"]), logged["lines"]
+    assert {line.split()[1] for line in logged["lines"] if "slurmd" in line} >= set(NODES), logged["lines"]
+    lines = site.good("logs", NODES[0], "--grep", "slurmd", "--lines", "5")["lines"]
+    assert 0 < len(lines) <= 5
+    assert lines == sorted(lines)
 
 
 def test_slurm_does_what_users_expect(site: Site) -> None:
@@ -475,3 +513,7 @@ def test_destroy_leaves_nothing_behind(site: Site) -> None:
     ]
     assert not site.good("local", "status")["running"]
     assert site.good(*STATUS)["state"] == "absent"
+    site.good("support-bundle", str(site.folder / "destroyed.tar.gz"))
+    texts = texts_of(site.folder / "destroyed.tar.gz")
+    assert any(name.endswith("ansible-apply.log") for name in texts), sorted(texts)
+    assert "there is no cluster" in texts["manifest.json"]

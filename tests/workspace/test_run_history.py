@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import stat
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -84,12 +86,33 @@ def test_a_run_without_an_end_was_killed_unless_it_holds_the_cluster(paths: Clus
     assert [each["status"] for each in _json("runs")["runs"]] == ["success", "killed"]
 
 
-@pytest.mark.parametrize("name", ["2027", "2026"])
+@pytest.mark.parametrize("name", ["20270101", "20260101"])
 def test_a_name_of_no_run_or_of_several_is_refused(name: str, paths: ClusterPaths) -> None:
-    for day in ("01", "02"):
-        _write(paths, f"202601{day}T030405-abcdef", status="success")
+    for hour in ("01", "02"):
+        _write(paths, f"20260101T{hour}0405-abcdef", status="success")
     refused = _run("logs", name)
     assert (refused.exit_code, "gpucluster runs" in refused.stderr) == (2, True)
+
+
+def test_what_ansible_printed_outlives_its_folder(paths: ClusterPaths) -> None:
+    this = "20260101T030405-abcdef"
+    _write(paths, this, status="success")
+    for name in (f"{this}-site", "20250101T000000-abcdef-site"):
+        folder = paths.ansible / "artifacts" / name
+        folder.mkdir(parents=True)
+        (folder / "stdout").write_text("PLAY RECAP\n")
+    run_history.save_ansible_logs(paths)
+    shutil.rmtree(paths.ansible)
+    log = paths.runs / this / "ansible-site.log"
+    assert _json("logs", this)["logs"] == [str(paths.runs / f"{this}.json"), str(log)]
+    assert (log.read_text(), stat.S_IMODE(log.stat().st_mode)) == ("PLAY RECAP\n", 0o600)
+    assert sorted(entry.name for entry in paths.runs.iterdir()) == [this, f"{this}.json"]
+
+
+def test_options_of_journals_are_refused_for_a_run(paths: ClusterPaths) -> None:
+    _write(paths, "20260101T030405-abcdef", status="success")
+    for words in (("logs", "--grep", "x"), ("logs", "20260101", "-f"), ("logs", "12", "--follow")):
+        assert _run(*words).exit_code == 2, words
 
 
 def test_before_the_first_run_there_is_nothing_to_show(paths: ClusterPaths) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable, NoReturn
 
-from gpucluster.controller import scrub
 from gpucluster.controller.conversation import Disconnected, RequestChannel
 from gpucluster.controller.health.store import FOLDER
 from gpucluster.controller.jobs import datasets, folder, watch
@@ -22,6 +21,7 @@ from gpucluster.controller.jobs.slurm_queue import SlurmQueue
 from gpucluster.controller.reactions.control import messages_of_job
 from gpucluster.node_agent.accounts import Account, account, account_of, work_as
 from gpucluster.node_agent.errors import AgentError, Failed, Refused, of_system
+from gpucluster.node_agent.rules import scrubbing
 
 LOCKS = "/run/gpucluster-jobs"
 _STOPPED_BY = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -115,7 +115,8 @@ class JobSession:
         kept = json.loads(_as(owner, lambda: json.dumps(folder.result(place)).encode()))
         return {
             "job": {**seen._asdict(), "ended": seen.ended}, "user": owner.name, "record": record, "result": kept,
-            "output": scrub.scrubbed(output.decode(errors="replace")), "told": messages_of_job(FOLDER, seen.id),
+            "output": scrubbing.scrubbed_text(output.decode(errors="replace")),
+            "told": messages_of_job(FOLDER, seen.id),
         }  # fmt: skip
 
     def _read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,7 +131,7 @@ class JobSession:
                 owner, lambda: folder.output_from(place, name, offset, whole=seen.ended),
                 seconds=_OUTPUT_SECONDS, most=most,
             )  # fmt: skip
-        text = scrub.scrubbed(part.decode(errors="replace"))
+        text = scrubbing.scrubbed_text(part.decode(errors="replace"))
         return {"text": text, "offset": offset + len(part), "state": seen.state, "ended": seen.ended}
 
     def _list(self, _arguments: Mapping[str, Any]) -> dict[str, Any]:

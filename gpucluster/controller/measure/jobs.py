@@ -13,7 +13,6 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from gpucluster.controller import scrub
 from gpucluster.controller.conversation import Disconnected, RequestChannel
 from gpucluster.controller.measure import launch, slurm
 from gpucluster.controller.measure.request import Request
@@ -24,6 +23,7 @@ from gpucluster.controller.rules.srun_messages import End
 from gpucluster.node_agent import programs
 from gpucluster.node_agent.accounts import Account, environment
 from gpucluster.node_agent.errors import AgentError, Failed
+from gpucluster.node_agent.rules import scrubbing
 
 #: So many srun at the same time; further jobs wait.
 _MOST_JOBS = 64
@@ -71,7 +71,7 @@ class _Running:
         return {
             "id": self.request.id, "outcome": outcome, "why": why, "status": status,
             "seconds": round(time.monotonic() - (self.started or self.submitted), 1),
-            "output": scrub.scrubbed(kept.decode(errors="replace")),
+            "output": scrubbing.scrubbed_text(kept.decode(errors="replace")),
         }  # fmt: skip
 
 

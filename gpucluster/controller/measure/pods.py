@@ -13,7 +13,6 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from gpucluster.controller import scrub
 from gpucluster.controller.conversation import Disconnected, RequestChannel
 from gpucluster.controller.kubernetes import nodes
 from gpucluster.controller.kubernetes.job_objects import quantity
@@ -24,6 +23,7 @@ from gpucluster.controller.measure.result import ENDED, LOST, MOST_OUTPUT, NOT_S
 from gpucluster.controller.rules.unhealthy import TAINT
 from gpucluster.node_agent.errors import AgentError, Refused
 from gpucluster.node_agent.kubernetes.kubectl import Kubectl, checked_name
+from gpucluster.node_agent.rules import scrubbing
 from gpucluster.node_agent.rules.devices import GPU_RESOURCES
 
 LABEL = "gpucluster.io/measure"
@@ -198,7 +198,7 @@ class Pods:
             return None
         return {
             "id": running.request.id, "outcome": outcome, "why": why, "status": status,
-            "seconds": round(waited, 1), "output": scrub.scrubbed(output),
+            "seconds": round(waited, 1), "output": scrubbing.scrubbed_text(output),
         }  # fmt: skip
 
     def _log(self, pod: str) -> str:

@@ -1,0 +1,280 @@
+"""Lines of the hosts' journals: of one host, or of one job on all its hosts (`gpucluster logs HOST|JOB`). Reads only.
+
+The journals are those of the hosts themselves, read by their journalctl: what a host that is gone has written is gone
+with it. A host may write what it likes into its own journal, and nothing into another's: lines are taken from the host
+that was asked, whatever name stands in them.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gpucluster import process
+from gpucluster.errors import InputError, ToolError
+from gpucluster.operations.controller import ControllerConnection
+from gpucluster.operations.inquiry import Inquiry
+from gpucluster.operations.schedulers import require_slurm
+from gpucluster.process import Completed
+from gpucluster.slurm.hostlists import HostlistError, expand
+from gpucluster.spec import ClusterSpec
+from gpucluster.ssh import SSH_FAILED, unreachable
+from gpucluster.text import printable
+
+#: Lines of each host, and the most that may be asked for.
+LINES, MOST_LINES = 1000, 100_000
+#: Seconds for each host; the hosts of a job are asked at the same time.
+_TIMEOUT = 60.0
+#: Seconds after the end of a job in which its hosts still clean up.
+_AFTER_S = 60
+#: Hosts of one job that are asked. More lines than theirs nobody reads.
+MOST_HOSTS = 64
+_JOB = re.compile(r"[1-9]\d{0,9}(?:_\d{1,9})?")
+_RUN = re.compile(r"\d{8}(?:T[\w-]*)?")
+_JOB_FIELDS = 6
+#: journalctl ends with it where no line matches.
+_NO_LINES = 1
+
+
+def is_job(name: str) -> bool:
+    """Whether a name is the number of a job, and not the beginning of a run's name, which has its whole day."""
+    return _JOB.fullmatch(name) is not None and _RUN.fullmatch(name) is None
+
+
+def is_run(name: str) -> bool:
+    """Whether a name is that of a run, or its beginning."""
+    return _RUN.fullmatch(name) is not None
+
+
+@dataclass(frozen=True)
+class LogFilter:
+    """Which lines.
+
+    Args:
+        since, until: as journalctl reads them: "2026-11-29 01:00", "-2h", "yesterday"; empty for no limit. A job has
+            its own times, so they only narrow it.
+        grep: a regular expression of journalctl (PCRE), in small letters for both cases; empty for all.
+        lines: of each host, the last ones.
+    """
+
+    since: str = ""
+    until: str = ""
+    grep: str = ""
+    lines: int = LINES
+
+    def check(self) -> None:
+        """Refuse what journalctl could take for something else.
+
+        Raises:
+            InputError: such a value.
+        """
+        for name, value in (("--since", self.since), ("--until", self.until), ("--grep", self.grep)):
+            if "\n" in value or "\0" in value:
+                raise InputError("it has a line break", where=name, hint="Write it in one line")
+        if not 1 <= self.lines <= MOST_LINES:
+            raise InputError(f"it is not between 1 and {MOST_LINES}", where="--lines", hint="Use a smaller number")
+
+    def argv(self, *more: str) -> list[str]:
+        """The command line of journalctl on a host."""
+        values = (("since", self.since), ("until", self.until), ("grep", self.grep))
+        options = [f"--{name}={value}" for name, value in values if value]
+        form = ("--no-pager", "--quiet", "--utc", "--output=short-iso-precise", f"--lines={self.lines}")
+        return ["sudo", "-n", "journalctl", *form, *options, *more]
+
+
+@dataclass(frozen=True)
+class JobTimes:
+    """Where and when a job ran.
+
+    Args:
+        job: its number in Slurm, also for a task of an array.
+        state: such as COMPLETED.
+        hosts: empty for a job that has not started.
+        submitted, started, ended: seconds since 1970; None if that has not happened.
+    """
+
+    job: str
+    state: str
+    hosts: Sequence[str]
+    submitted: float | None
+    started: float | None
+    ended: float | None
+
+
+@dataclass(frozen=True)
+class JobLines:
+    """The lines of a job.
+
+    Args:
+        lines: of all hosts together, by time (UTC).
+        silent: why a host did not answer, by its name.
+    """
+
+    times: JobTimes
+    lines: Sequence[str]
+    silent: dict[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return asdict(self)
+
+
+class HostLogs:
+    """Reads the journals of one cluster's hosts."""
+
+    def __init__(self, spec: ClusterSpec, controller: ControllerConnection) -> None:
+        self._spec = spec
+        self._controller = controller
+
+    def of_host(self, host: str, chosen: LogFilter) -> tuple[str, ...]:
+        """The last lines of a host's journal, the oldest first, with times in UTC.
+
+        Args:
+            host: its name; "controller" for the controller.
+
+        Raises:
+            ToolError: there is no such host, it does not answer, or its journalctl refuses the filter.
+        """
+        chosen.check()
+        return _in_order(self._lines(host, chosen.argv()))
+
+    def follow(self, host: str, chosen: LogFilter, on_line: Callable[[str], None]) -> None:
+        """Pass on each line of a host's journal as it is written, until a signal stops it.
+
+        Raises:
+            ToolError: there is no such host, or the connection has ended.
+        """
+        chosen.check()
+        command = shlex.join(chosen.argv("--follow"))
+        done = process.stream(self._controller.ssh_argv(host, [command]), on_line=on_line)
+        if done.returncode == SSH_FAILED:
+            raise unreachable(host, done.stderr)
+        _require_lines(host, done)
+
+    def of_job(self, job: str, chosen: LogFilter) -> JobLines:
+        """The lines of a job: of its hosts in its time, and what slurmctld has logged about it.
+
+        Args:
+            job: its number, or that of an array and of a task in it: 12_3.
+
+        Raises:
+            InputError: the cluster has no Slurm.
+            ToolError: the controller does not answer, or Slurm does not know the job.
+        """
+        require_slurm(self._spec, "logs JOB", kubernetes="Run: gpucluster kubectl -- logs POD")
+        chosen.check()
+        times = self._times(job)
+        ask = {"controller": Inquiry(lambda: self._lines("controller", _about(times, chosen)))}
+        if times.started is not None:
+            for host in times.hosts[:MOST_HOSTS]:
+                argv = _in_its_time(times, chosen)
+                ask[host] = Inquiry(lambda host=host, argv=argv: self._lines(host, argv))  # type: ignore[misc]
+        until = time.monotonic() + _TIMEOUT
+        lines: list[str] = []
+        silent = dict.fromkeys(times.hosts[MOST_HOSTS:], "not asked: the job has more hosts than are asked")
+        for host, inquiry in ask.items():
+            answer = inquiry.answer(until)
+            if answer.value is None:
+                silent[host] = answer.error
+            lines += answer.value or ()
+        return JobLines(times, _in_order(lines), silent)
+
+    def _lines(self, host: str, argv: Sequence[str]) -> tuple[str, ...]:
+        place = None if host == "controller" else host
+        done = self._controller.ask(shlex.join(argv), host=place, timeout=_TIMEOUT)
+        _require_lines(host, done)
+        return tuple(line for line in done.stdout.splitlines() if line and not line.startswith("-- "))
+
+    def _times(self, job: str) -> JobTimes:
+        """What Slurm knows of a job: the accounting, and slurmctld for one that is not there."""
+        fields = "JobIDRaw,State,NodeList,Submit,Start,End"
+        sacct = ["sacct", "-X", "-n", "-P", "-j", job, f"--format={fields}"]
+        squeue = ["squeue", "-h", "-j", job, "-o", "%A|%T|%N|%V|%S|"]
+        script = f"export SLURM_TIME_FORMAT=%s TZ=UTC; {shlex.join(sacct)}; {shlex.join(squeue)} || true"
+        command = f"sudo -n sh -c {shlex.quote(f'timeout 30 sh -c {shlex.quote(script)}')}"
+        done = self._controller.ask(command, timeout=_TIMEOUT)
+        for line in done.stdout.splitlines():
+            row = line.split("|")
+            if len(row) >= _JOB_FIELDS and row[0].isdigit():
+                return _job_times(row)
+        said = printable(done.stderr.strip().rpartition("\n")[2])[:200]
+        raise ToolError(
+            f"Slurm does not know job {job}{f': {said}' if said else ''}",
+            hint="See the jobs of a day: gpucluster ssh -- sudo sacct -a -X",
+        )
+
+
+def _in_order(lines: Iterable[str]) -> tuple[str, ...]:
+    """The lines by time. journalctl may give the newest first; further lines of a message are indented, and stay below
+    its first."""
+    entries: list[list[str]] = []
+    for line in lines:
+        if entries and line[:1].isspace():
+            entries[-1].append(line)
+        else:
+            entries.append([line])
+    return tuple(line for entry in sorted(entries, key=lambda entry: entry[0].partition(" ")[0]) for line in entry)
+
+
+def _job_times(row: Sequence[str]) -> JobTimes:
+    number, state, hosts, submitted, started, ended = row[:_JOB_FIELDS]
+    try:
+        names = expand(hosts) if hosts and "None" not in hosts else []
+    except HostlistError:
+        names = []
+    begin = _seconds(started)
+    # Slurm writes the expected start of a job that waits.
+    running = begin if names else None
+    ended_at = _seconds(ended)
+    return JobTimes(number, (state.split() or [""])[0], tuple(names), _seconds(submitted), running, ended_at)
+
+
+def _seconds(text: str) -> float | None:
+    return float(text) if text.isascii() and text.isdigit() and int(text) else None
+
+
+def _in_its_time(times: JobTimes, chosen: LogFilter) -> list[str]:
+    """All lines of a host while the job ran there."""
+    begin = [f"--since=@{times.started:.0f}"] if times.started is not None else []
+    end = [f"--until=@{times.ended + _AFTER_S:.0f}"] if times.ended is not None else []
+    # What is named twice counts as it is named last.
+    return [
+        *_without_times(chosen),
+        *(begin if not chosen.since else [f"--since={chosen.since}"]),
+        *(end if not chosen.until else [f"--until={chosen.until}"]),
+    ]
+
+
+def _about(times: JobTimes, chosen: LogFilter) -> list[str]:
+    """What the controller's daemons have logged about the job since it was submitted."""
+    begin = [f"--since=@{times.submitted - 1:.0f}"] if times.submitted is not None else []
+    end = [f"--until=@{times.ended + _AFTER_S:.0f}"] if times.ended is not None else []
+    number = rf"(?:JobId=|job[ _]?(?:id)?[ =:]{{0,2}}|StepId=){times.job}(?!\d)"
+    # journalctl takes one expression: that of the job, in which the operator's must be, too.
+    both = f"(?i)(?=.*{number})(?=.*(?:{chosen.grep}))" if chosen.grep else f"(?i){number}"
+    units = ["--unit=slurmctld", "--unit=slurmdbd", "--unit=gpucluster-autoscaler", "--unit=gpucluster-health"]
+    filtered = LogFilter("", "", both, chosen.lines)
+    return [
+        *filtered.argv(*units),
+        *(begin if not chosen.since else [f"--since={chosen.since}"]),
+        *(end if not chosen.until else [f"--until={chosen.until}"]),
+    ]
+
+
+def _without_times(chosen: LogFilter) -> list[str]:
+    return LogFilter("", "", chosen.grep, chosen.lines).argv()
+
+
+def _require_lines(host: str, done: Completed) -> None:
+    """Raises ToolError if journalctl has failed; no line is not a failure."""
+    said = printable(done.stderr.strip().rpartition("\n")[2])[:300]
+    if done.returncode == 0 or (done.returncode == _NO_LINES and not said):
+        return
+    raise ToolError(
+        f"the journal of {host} can't be read: {said or f'journalctl ended with {done.returncode}'}",
+        hint="Times are as journalctl reads them, such as '2026-11-29 01:00' or -2h; --grep is an expression of PCRE",
+    )
