@@ -15,7 +15,7 @@ from typing import Any, Callable
 
 from gpucluster.controller.health.policy import SchedulerNode
 from gpucluster.controller.maintenance import policy
-from gpucluster.controller.maintenance.events import EVENTS, FOLDER, REQUESTS, EventList, read_requests
+from gpucluster.controller.maintenance.events import EVENTS, FOLDER, OPEN, REQUESTS, EventList, read_requests
 from gpucluster.controller.maintenance.policy import (
     BeginEarly,
     Delete,
@@ -173,6 +173,26 @@ def status(folder: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return raw if isinstance(raw, dict) and isinstance(raw.get("events"), list) else None
+
+
+def text_lines(content: Mapping[str, Any]) -> list[str]:
+    """The status as lines: an event each, then what an administrator should know."""
+    lines = []
+    for row in content["events"]:
+        if row["state"] not in OPEN:
+            continue
+        jobs = f"; it would end the jobs {', '.join(row['jobs'])}" if row["jobs"] else ""
+        reserved = f"; reservation {row['reservation']}" if row["reservation"] else ""
+        problem = f"; not reserved: {row['problem']}" if row["problem"] else ""
+        early = f"; earlier date: {row['early']}" if row["early"] else ""
+        lines.append(
+            f"maintenance of {row['host']}: {_time(row['start'])} to {_time(row['end'])}, {row['action']}, "
+            f"{row['state']}{reserved}{problem}{early}{jobs}"
+        )
+    if content.get("problem"):
+        listed = _time(content["listed_at"]) if content["listed_at"] else "never"
+        lines.append(f"the events of maintenance can't be read (the last time: {listed}): {content['problem']}")
+    return [*lines, *content["remarks"]]
 
 
 def messages_of_job(folder: Path, number: str) -> list[str]:

@@ -331,7 +331,8 @@ def test_passes_come_to_rest() -> None:
     dice = random.Random(31)
     for _ in range(300):
         now = NOW
-        memory, held = MaintenanceMemory(), {}
+        memory = MaintenanceMemory()
+        held: dict[str, SlurmReservation] = {}
         settings = MaintenanceSettings(early=dice.random() < 0.5)
         events = {
             number: replace(
