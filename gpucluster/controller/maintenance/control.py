@@ -100,10 +100,11 @@ class Maintenance:
         for act in outcome.acts:
             try:
                 self._do(act)
-            except AgentError as error:
+            except (AgentError, OSError) as error:
                 # The others have their turn; the next pass tries it again.
-                problems[_subject(act)] = error.message
-                self._say_once(f"{_subject(act)}: {error.message}", now)
+                why = error.message if isinstance(error, AgentError) else str(error)
+                problems[_subject(act)] = why
+                self._say_once(f"{_subject(act)}: {why}", now)
         said = {each.job.id for each in outcome.acts if isinstance(each, Tell) and each.job.id not in problems}
         kept = _without_unsaid(outcome.memory, memory, said)
         replace(self._folder / MEMORY, json.dumps(_memory_to_dict(kept)))
@@ -122,7 +123,6 @@ class Maintenance:
         elif isinstance(act, Tell):
             self._slurm.notify(act.job.id, act.text)
         else:
-            self._requests.parent.mkdir(parents=True, exist_ok=True)
             known = read_requests(self._requests)
             replace(self._requests, json.dumps({**known, act.event.id: act.start}), mode=0o644)
         self._say(_words(act))
