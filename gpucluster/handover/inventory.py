@@ -417,12 +417,12 @@ def _autoscaler_variables(
     spec: ClusterSpec, outputs: Outputs, autoscaling: Autoscaling | None, hardware_emulated: bool
 ) -> dict[str, Any]:
     if autoscaling is None:
-        return {"autoscaler_policy": None, "autoscaler_wheels": None, "maintenance_reader": None}
+        return {"autoscaler_policy": None, "autoscaler_wheels": None, "autoscaler_maintenance": None}
     wheels, elastic = autoscaling.wheels, bool(spec.elastic_pools)
     return {
         "autoscaler_policy": autoscaler_policy(spec, outputs, autoscaling, hardware_emulated=hardware_emulated)
         if elastic
         else None,
         "autoscaler_wheels": str(wheels) if wheels else None,
-        "maintenance_reader": maintenance_reader(spec, outputs, autoscaling) if spec.maintenance.enabled else None,
+        "autoscaler_maintenance": maintenance_reader(spec, outputs, autoscaling) if spec.maintenance.enabled else None,
     }

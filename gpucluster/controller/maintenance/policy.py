@@ -39,6 +39,8 @@ GONE_S = 180.0
 STALE_S = 3600.0
 #: Seconds before a window in which owners are told once more.
 LAST_WORD_S = 3600.0
+#: Lines in outputs of jobs begin so.
+_BEGINNING = "gpucluster: "
 #: Lines of a job that are kept, and jobs.
 _LINES, _MOST_JOBS = 8, 5000
 #: An earlier date: only if there is more time than this, to how long ahead, how long the answer may take.
@@ -122,7 +124,7 @@ class ToldJob:
     Args:
         window: the beginning of the maintenance; event: its id, empty where nothing is announced any more.
         last: it was said within the last hour before it.
-        lines: all of it, for the job's owner.
+        lines: all of it with its times, for the job's owner.
     """
 
     window: float
@@ -253,8 +255,8 @@ def decide(
         hit[event.id] = tuple(job for job in jobs_on.get(event.host, ()) if job.end > max(event.start, now))
         for job in hit[event.id]:
             if _is_news(now, event, told.get(job.id)):
-                acts.append(_say(told, Tell(job, _warning(event, job)), event, last=_soon(now, event)))
-    acts += _cancelled(listing, jobs, told)
+                acts.append(_say(now, told, Tell(job, _warning(event, job)), event, last=_soon(now, event)))
+    acts += _cancelled(now, listing, jobs, told)
     remarks += [_elsewhere(event) for event in listing.events if event.interrupts and event.role != NODE]
     missing = _missing(now, listing, memory.missing, held)
     acts += _obsolete(now, listing, held, missing)
@@ -351,29 +353,32 @@ def _is_news(now: float, event: MaintenanceEvent, before: ToldJob | None) -> boo
 def _warning(event: MaintenanceEvent, job: RunningJob) -> str:
     limit = "it has no time limit" if math.isinf(job.end) else f"it may run until {_time(job.end)}"
     return (
-        f"gpucluster: maintenance of the host {event.host} from {_time(event.start)} ({_what(event)}). Job {job.id} "
+        f"{_BEGINNING}maintenance of the host {event.host} from {_time(event.start)} ({_what(event)}). Job {job.id} "
         f"ends with the host if it still runs then; {limit}. Save what it has computed before"
     )
 
 
-def _cancelled(listing: EventList, jobs: Sequence[RunningJob], told: dict[str, ToldJob]) -> Iterator[Tell]:
+def _cancelled(now: float, listing: EventList, jobs: Sequence[RunningJob], told: dict[str, ToldJob]) -> Iterator[Tell]:
     """Jobs that go on, and whose owners were told of a maintenance that does not come."""
     by_id = {event.id: event for event in listing.events if event.state == CANCELED}
     for job in jobs:
         known = told.get(job.id)
         event = by_id.get(known.event) if known is not None else None
         if event is not None:
-            text = f"gpucluster: the maintenance of the host {event.host} is cancelled. Job {job.id} can go on"
-            yield _say(told, Tell(job, text), None)
+            text = f"{_BEGINNING}the maintenance of the host {event.host} is cancelled. Job {job.id} can go on"
+            yield _say(now, told, Tell(job, text), None)
 
 
-def _say(told: dict[str, ToldJob], tell: Tell, event: MaintenanceEvent | None, *, last: bool = False) -> Tell:
+def _say(
+    now: float, told: dict[str, ToldJob], tell: Tell, event: MaintenanceEvent | None, *, last: bool = False
+) -> Tell:
     """Note that it is said."""
     lines = told[tell.job.id].lines if tell.job.id in told else ()
     window, id_ = (event.start, event.id) if event is not None else (0.0, "")
     # The newest is the last one: the first ones are forgotten.
     told.pop(tell.job.id, None)
-    told[tell.job.id] = ToldJob(window, last, id_, (*lines[-(_LINES - 1) :], tell.text))
+    line = f"{_time(now)} {tell.text[len(_BEGINNING) :]}"
+    told[tell.job.id] = ToldJob(window, last, id_, (*lines[-(_LINES - 1) :], line))
     for old in list(told)[:-_MOST_JOBS]:
         del told[old]
     return tell

@@ -108,7 +108,7 @@ def test_an_announcement_becomes_a_reservation_a_line_and_a_status(place: Place)
     assert place.slurm.held[NAME].start == EVENT.start
     ((job, text),) = place.slurm.lines
     assert job == "7"
-    assert control.messages_of_job(place.folder, "7") == [text]
+    assert control.messages_of_job(place.folder, "7") == [f"2027-01-15 08:00 UTC {text[len('gpucluster: ') :]}"]
     assert control.messages_of_job(place.folder, "8") == []
     content = control.status(place.folder)
     assert content is not None
