@@ -67,7 +67,8 @@ def _maintenance(spec: Mapping[str, Any], scheduler: Any, pools: Any) -> Any:
     if not isinstance(maintenance, dict):
         return maintenance
     checked = not (isinstance(checks, dict) and checks.get("enabled") is False)
-    elastic = isinstance(pools, dict) and any(map(is_elastic, pools.values()))
+    listed = pools.values() if isinstance(pools, dict) else ()
+    elastic = any(is_elastic({"count": 0, **pool}) for pool in listed if isinstance(pool, dict))
     return {"enabled": scheduler == "slurm" and checked and elastic, **maintenance}
 
 

@@ -18,9 +18,9 @@ Times are seconds since 1970: Oracle's windows are.
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
 from enum import Enum
 from typing import Optional, Union
 
@@ -498,4 +498,4 @@ def _what(event: MaintenanceEvent) -> str:
 
 
 def _time(when: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(when))
+    return f"{datetime.fromtimestamp(when, timezone.utc):%Y-%m-%d %H:%M} UTC"
