@@ -82,7 +82,8 @@ CLUSTER_JOIN = "CLUSTER_JOIN"
 CLUSTER_ADMINISTRATION = ("CLUSTER_USE", "CLUSTER_MANAGE")
 
 #: Oracle's table of operations names these permissions, and no table of verbs has them: a policy grants them by name.
-READ_MAINTENANCE = ("INSTANCE_MAINTENANCE_EVENT_INSPECT", "INSTANCE_MAINTENANCE_EVENT_READ")
+#: A list has all of an event that is needed; to read one would need INSTANCE_MAINTENANCE_EVENT_READ.
+READ_MAINTENANCE = ("INSTANCE_MAINTENANCE_EVENT_INSPECT",)
 MOVE_MAINTENANCE = ("INSTANCE_MAINTENANCE_EVENT_UPDATE",)
 
 _LAUNCH = (INSTANCES, IMAGES, VNICS, SUBNETS)
@@ -133,7 +134,7 @@ def advice(operation: str, cluster: str) -> str:
     if not needed and not by_name:
         return ""
     if by_name:
-        return _advice(operation, cluster, f"the permissions {', '.join(by_name)}")
+        return _advice(operation, cluster, f"`{{{', '.join(by_name)}}}`")
     always = ", ".join(f"`{right}`" for right in needed if right not in SOME_LAUNCHES)
     some = ", ".join(f"`{right}`" for right in needed if right in SOME_LAUNCHES)
     where = f" (and, where a pool has such, {some})" if some else ""

@@ -18,7 +18,7 @@ NETWORK = "ocid1.compartment.oc1..network"
 CONTROLLER = "ocid1.instance.oc1.iad.controller"
 RESERVATION = "ocid1.capacityreservation.oc1.iad.one"
 
-READS_MAINTENANCE = "{INSTANCE_MAINTENANCE_EVENT_INSPECT, INSTANCE_MAINTENANCE_EVENT_READ}"
+READS_MAINTENANCE = "{INSTANCE_MAINTENANCE_EVENT_INSPECT}"
 
 BASE: dict[str, Any] = {
     "version": 1,

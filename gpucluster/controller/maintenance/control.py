@@ -69,19 +69,27 @@ class Maintenance:
         self._folder, self._slurm, self._nodes, self._settings = folder, slurm, nodes, settings
         self._events, self._requests = exchange / EVENTS, exchange / REQUESTS
         self._clock, self._wall, self._say = clock, wall, say or _to_stderr
-        self._next = -PASS_S
+        self._next, self._seen = -PASS_S, 0
         self._said: dict[str, float] = {}
 
     def tick(self) -> None:
-        """One pass, if it is time for one.
+        """One pass, if it is time for one, or the reader has listed the events again.
 
         Raises:
             Failed: Slurm does not answer.
             OSError: the records can't be read or written.
         """
-        if self._clock() >= self._next:
-            self._next = self._clock() + PASS_S
+        changed = self._changed_at()
+        if changed != self._seen or self._clock() >= self._next:
+            self._seen, self._next = changed, self._clock() + PASS_S
             self.run()
+
+    def _changed_at(self) -> int:
+        """When the list was written, in nanoseconds; 0 without one."""
+        try:
+            return self._events.stat().st_mtime_ns
+        except OSError:
+            return 0
 
     def run(self) -> None:
         """One pass. It raises what `tick` does."""

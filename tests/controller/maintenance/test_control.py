@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -209,16 +210,22 @@ def test_a_reader_that_has_no_rights_is_named(place: Place) -> None:
     assert "can't be read" in control.text_lines(content)[0]
 
 
-def test_it_passes_once_a_minute(place: Place) -> None:
+def test_it_passes_once_a_minute_and_when_the_list_was_written(place: Place) -> None:
+    place.announce(EVENT)
     service = place.service()
     service.tick()
-    place.announce(EVENT)
+    place.slurm.held.clear()
     place.now += 30
     service.tick()
     assert place.slurm.held == {}
     place.now += 31
     service.tick()
     assert NAME in place.slurm.held
+    # A word for the owner of a job does not wait for the next minute.
+    place.announce(replace(EVENT, state="CANCELED"))
+    os.utime(place.exchange / EVENTS, ns=(1, 1))
+    service.tick()
+    assert place.slurm.held == {}
 
 
 @pytest.mark.parametrize(
