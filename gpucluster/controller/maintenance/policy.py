@@ -89,7 +89,7 @@ class NodeUse:
 
     Args:
         pool: empty if it belongs to none.
-        in_service: it could take a job: it is not down, drained or powered down.
+        in_service: it is idle, and could take a job.
     """
 
     pool: str

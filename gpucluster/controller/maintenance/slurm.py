@@ -25,7 +25,6 @@ _STATES = "RUNNING,SUSPENDED,CONFIGURING"
 _FACT = re.compile(r"(\w+)=(\S*)")
 #: Not of the users: nobody starts jobs in it. MAINT lets it overlap; IGNORE_JOBS lets it be made over running jobs.
 _FLAGS = "MAINT,IGNORE_JOBS"
-_NO_SERVICE = frozenset({"DOWN", "DRAIN", "FAIL", "NOT_RESPONDING"})
 
 Ask = Callable[..., str]
 
@@ -129,10 +128,7 @@ class SlurmMaintenance:
 
 def uses(nodes: Mapping[str, SchedulerNode]) -> dict[str, NodeUse]:
     """What counts of the nodes, from the health service's view of them."""
-    return {
-        name: NodeUse(node.pool, in_service=not node.away and not node.flags & _NO_SERVICE)
-        for name, node in nodes.items()
-    }
+    return {name: NodeUse(node.pool, in_service=node.free and "IDLE" in node.flags) for name, node in nodes.items()}
 
 
 def _start(when: float) -> str:
