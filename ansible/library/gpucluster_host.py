@@ -337,6 +337,7 @@ def facts(user: str, key: str) -> dict[str, Any]:
         # Limits of users that the role slurm has set.
         "slurm_limits": SLURM_LIMITS.exists(),
         "autoscaler": has_unit("gpucluster-autoscaler"),
+        "maintenance": has_unit("gpucluster-maintenance"),
         "health": has_unit("gpucluster-health"),
         "exporters": has_unit("gpucluster-exporter"),
         "backups": has_unit("gpucluster-backup"),

@@ -12,9 +12,10 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from gpucluster.autoscaler.daemon import commands, services
+from gpucluster.autoscaler.daemon import commands, maintenance, services
 from gpucluster.autoscaler.policy import CONFIG_FILE, JOIN_PUBLIC_KEY, POKE_SOCKET, SPOOL_DIRECTORY, STATE_DIRECTORY
 from gpucluster.autoscaler.simulation import command as simulate
+from gpucluster.controller.maintenance.events import FOLDER as EXCHANGE
 from gpucluster.errors import EXIT_FAILED, EXIT_INTERRUPTED, GpuClusterError
 
 
@@ -60,6 +61,13 @@ def _parser() -> argparse.ArgumentParser:
     command = add("pause", "Launch and terminate nothing until `resume`.", commands.pause)
     command.add_argument("reason", nargs="*", default=[], metavar="REASON")
     add("resume", "Go on after a pause.", commands.resume)
+
+    command = subparsers.add_parser("maintenance", help="List the maintenance that Oracle announces, until stopped.")
+    command.add_argument("--settings", type=Path, default=maintenance.CONFIG_FILE, metavar="FILE", help="the settings")
+    command.add_argument(
+        "--exchange", type=Path, default=EXCHANGE, metavar="DIR", help="shared with the health service"
+    )
+    command.set_defaults(run=maintenance.serve)
 
     command = subparsers.add_parser("simulate", help="Run past jobs against a policy.")
     simulate.add_arguments(command)

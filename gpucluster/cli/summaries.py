@@ -234,11 +234,20 @@ def status_text(status: dict[str, Any]) -> str:
         parts.append(table(rows, ["NODE", "STATE", "POOL", "VERSION"]))
     if status["certificates"]:
         parts.append(_certificates_text(status["certificates"]))
+    if status["maintenance"]:
+        parts.append(_maintenance_text(status["maintenance"]))
     if status["autoscaler"]:
         parts.append(_autoscaler_text(status["autoscaler"]))
     parts.append(_sources_text(status["sources"]))
     parts.append("\n".join(_runs_text(status)))
     return "\n\n".join(filter(None, parts))
+
+
+def _maintenance_text(content: dict[str, Any]) -> str:
+    """A line for each window of a maintenance, and what an administrator should know."""
+    from gpucluster.controller.maintenance.control import text_lines
+
+    return "\n".join(f"! {printable(line)}" for line in text_lines(content))
 
 
 def _certificates_text(certificates: dict[str, Any]) -> str:

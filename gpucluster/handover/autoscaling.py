@@ -13,7 +13,7 @@ from gpucluster.handover.outputs import Outputs, PoolOutput
 from gpucluster.kubernetes import labels
 from gpucluster.spec import ClusterSpec, PoolSpec
 
-POLICY_VERSION = 1
+POLICY_VERSION, READER_VERSION = 1, 1
 #: Where the role kubernetes writes the autoscaler's own kubeconfig, and where it installs kubectl.
 KUBECONFIG, KUBECTL = "/etc/gpucluster/autoscaler.kubeconfig", "/usr/local/bin/kubectl"
 
@@ -74,6 +74,20 @@ def autoscaler_policy(
         },
         "prices": dict(limits.prices),
         "times": dict(limits.times),
+    }
+
+
+def maintenance_reader(spec: ClusterSpec, outputs: Outputs, autoscaling: Autoscaling) -> dict[str, Any]:
+    """The settings of the reader of maintenance, without the permanent hosts, which the inventory has."""
+    return {
+        "version": READER_VERSION,
+        "cluster": spec.name,
+        "identity": outputs.identity,
+        "compartment_id": outputs.compartment_id,
+        "elastic_compartment_id": outputs.elastic_compartment_id,
+        "elastic": bool(spec.elastic_pools),
+        "region": outputs.region,
+        "authentication": dict(autoscaling.access.authentication),
     }
 
 

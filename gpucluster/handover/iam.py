@@ -114,6 +114,7 @@ def policies(
     engine = has_kubernetes_engine(spec)
     placed = [
         *(_controller(spec, elastic, f"dynamic-group {subject}", places) if elastic else ()),
+        *(_of_maintenance(spec, f"dynamic-group {subject}", places) if spec.maintenance.enabled else ()),
         *([_administers(subject, places)] if engine else ()),
     ]
     controller, controller_tenancy = _by_policy(placed, places)
@@ -127,7 +128,7 @@ def policies(
         subject=subject,
         domain=domain,
         matching_rule=f"instance.id = '{controller_id or CONTROLLER}'",
-        created=bool(elastic or engine) and spec.iam.create and domain == DEFAULT_DOMAIN,
+        created=bool(elastic or engine or spec.maintenance.enabled) and spec.iam.create and domain == DEFAULT_DOMAIN,
         controller=controller,
         controller_tenancy=controller_tenancy,
         operator=operator,
@@ -291,6 +292,15 @@ def _of_tags(spec: ClusterSpec) -> str:
     return any_of("target.tag-namespace.name", sorted({name.partition(".")[0] for name in _defined_tags(spec)}))
 
 
+def _of_maintenance(spec: ClusterSpec, subject: str, places: _Places) -> Iterator[_Placed]:
+    """The events of maintenance. Their permissions belong to no verb, so they are named."""
+    moves = permissions.MOVE_MAINTENANCE if spec.maintenance.early else ()
+    named = ", ".join((*permissions.READ_MAINTENANCE, *moves))
+    where = (places.own, places.elastic) if spec.elastic_pools else (places.own,)
+    for place in places.distinct(*where):
+        yield Statement("maintenance that Oracle announces", f"Allow {subject} to {{{named}}} {place}"), place
+
+
 # --- Kubernetes Engine -----
 
 
@@ -428,7 +438,7 @@ def _identity(spec: ClusterSpec, places: _Places) -> Iterator[_Needed]:
         feature = "permissions of the controller and the nodes"
         yield feature, (Right("manage", "dynamic-groups"),), "in tenancy"
         yield feature, (Right("manage", "policies"),), places.own
-    if not spec.elastic_pools or not spec.iam.create:
+    if not (spec.elastic_pools or spec.maintenance.enabled) or not spec.iam.create:
         return
     outside = any(pool.image.listing for pool in spec.elastic_pools.values()) or bool(_defined_tags(spec))
     outside = outside or not (places.elastic == places.own or places.inside)
@@ -440,7 +450,7 @@ def _identity(spec: ClusterSpec, places: _Places) -> Iterator[_Needed]:
 
 
 def _notes(spec: ClusterSpec, elastic: tuple[PoolSpec, ...], network_compartment_id: str | None) -> Iterator[str]:
-    granted = bool(elastic) or has_kubernetes_engine(spec)
+    granted = bool(elastic) or spec.maintenance.enabled or has_kubernetes_engine(spec)
     if granted and spec.iam.create and (spec.iam.identity_domain or DEFAULT_DOMAIN) != DEFAULT_DOMAIN:
         yield (
             f"The identity domain {spec.iam.identity_domain} is not the default one: gpucluster does not create the "
@@ -473,7 +483,10 @@ def text(needed: Policies) -> str:
     lines += [f"# {note}" for note in needed.notes]
     lines += [
         "",
-        *(_controller_text(needed) or ["# No pool is elastic: the controller needs no permissions."]),
+        *(
+            _controller_text(needed)
+            or ["# No pool is elastic, and no maintenance is read: the controller needs no permissions."]
+        ),
         *_node_text(needed),
         "",
         "# --- for the users who run gpucluster: an administrator creates these ---",

@@ -8,7 +8,7 @@ from typing import Any
 from gpucluster import shapes
 from gpucluster.artifacts.releases import ReleaseSet
 from gpucluster.cloud.members import PoolMember
-from gpucluster.handover.autoscaling import Autoscaling, autoscaler_policy
+from gpucluster.handover.autoscaling import Autoscaling, autoscaler_policy, maintenance_reader
 from gpucluster.handover.expectations import node_expectation
 from gpucluster.handover.kubernetes import controller_variables, kubernetes_variables, pool_variables
 from gpucluster.handover.names import (
@@ -87,7 +87,7 @@ def inventory(
 
     Args:
         members: the permanent nodes of each pool; elastic nodes are never in the inventory.
-        autoscaling: None where no pool is elastic.
+        autoscaling: None where no pool is elastic, and nobody reads maintenance.
         person_keys: the public keys of each user, including generated ones.
         hardware_emulated: hosts have less hardware than their shape has (the local cloud).
         software: the release files for the hosts.
@@ -336,6 +336,7 @@ def _health_variables(spec: ClusterSpec) -> dict[str, Any]:
         "health_shadow": checks.shadow,
         "health_max_drained_percent": checks.max_drained_percent,
         "health_reactions": _reactions(spec),
+        "health_maintenance": {"early": spec.maintenance.early} if spec.maintenance.enabled else None,
     }
 
 
@@ -416,9 +417,12 @@ def _autoscaler_variables(
     spec: ClusterSpec, outputs: Outputs, autoscaling: Autoscaling | None, hardware_emulated: bool
 ) -> dict[str, Any]:
     if autoscaling is None:
-        return {"autoscaler_policy": None, "autoscaler_wheels": None}
-    wheels = autoscaling.wheels
+        return {"autoscaler_policy": None, "autoscaler_wheels": None, "autoscaler_maintenance": None}
+    wheels, elastic = autoscaling.wheels, bool(spec.elastic_pools)
     return {
-        "autoscaler_policy": autoscaler_policy(spec, outputs, autoscaling, hardware_emulated=hardware_emulated),
+        "autoscaler_policy": autoscaler_policy(spec, outputs, autoscaling, hardware_emulated=hardware_emulated)
+        if elastic
+        else None,
         "autoscaler_wheels": str(wheels) if wheels else None,
+        "autoscaler_maintenance": maintenance_reader(spec, outputs, autoscaling) if spec.maintenance.enabled else None,
     }

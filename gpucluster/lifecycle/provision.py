@@ -414,7 +414,7 @@ class Provisioning:
     def _check_downloads(self) -> None:
         """Fetch what the hosts will need: a file that can't be fetched must stop a run before anything is created."""
         self._downloads.release_files()
-        if self._spec.elastic_pools:
+        if self._spec.elastic_pools or self._spec.maintenance.enabled:
             self._downloads.wheels()
 
     def _change(self, terraform: Terraform, consent: Consent) -> Counter[str]:

@@ -81,6 +81,11 @@ CLUSTER_JOIN = "CLUSTER_JOIN"
 #: Those of an administrator of the Kubernetes behind it, who can neither change nor delete the resource of OCI.
 CLUSTER_ADMINISTRATION = ("CLUSTER_USE", "CLUSTER_MANAGE")
 
+#: Oracle's table of operations names these permissions, and no table of verbs has them: a policy grants them by name.
+#: A list has all of an event that is needed; to read one would need INSTANCE_MAINTENANCE_EVENT_READ.
+READ_MAINTENANCE = ("INSTANCE_MAINTENANCE_EVENT_INSPECT",)
+MOVE_MAINTENANCE = ("INSTANCE_MAINTENANCE_EVENT_UPDATE",)
+
 _LAUNCH = (INSTANCES, IMAGES, VNICS, SUBNETS)
 SOME_LAUNCHES = (COMPUTE_CLUSTERS, CAPACITY_RESERVATIONS, LISTINGS, TAG_NAMESPACES)
 
@@ -102,6 +107,13 @@ NEEDED: Mapping[str, tuple[Right, ...]] = {
 }
 
 
+# The same for the operations that need permissions without a verb.
+NEEDED_BY_NAME: Mapping[str, tuple[str, ...]] = {
+    "list_instance_maintenance_events": READ_MAINTENANCE,
+    "update_instance_maintenance_event": MOVE_MAINTENANCE,
+}
+
+
 def dynamic_group(cluster: str) -> str:
     """The name of the dynamic group of a cluster's controller. Its policies have the same name."""
     return f"{PREFIX}-{cluster}"
@@ -118,12 +130,19 @@ def advice(operation: str, cluster: str) -> str:
     OCI does not tell whether the resource is gone or a right is missing, nor which right. So all of them are named.
     """
     needed = NEEDED.get(operation, ())
-    if not needed:
+    by_name = NEEDED_BY_NAME.get(operation, ())
+    if not needed and not by_name:
         return ""
+    if by_name:
+        return _advice(operation, cluster, f"`{{{', '.join(by_name)}}}`")
     always = ", ".join(f"`{right}`" for right in needed if right not in SOME_LAUNCHES)
     some = ", ".join(f"`{right}`" for right in needed if right in SOME_LAUNCHES)
     where = f" (and, where a pool has such, {some})" if some else ""
+    return _advice(operation, cluster, f"{always}{where}")
+
+
+def _advice(operation: str, cluster: str, needed: str) -> str:
     return (
-        f"What it asks for is gone, or the controller lacks a right: {operation} needs {always}{where} for the dynamic "
+        f"What it asks for is gone, or the controller lacks a right: {operation} needs {needed} for the dynamic "
         f"group {dynamic_group(cluster)}. Compare the tenancy's policies with the output of: gpucluster policies"
     )

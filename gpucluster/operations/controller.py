@@ -30,6 +30,7 @@ AUTOSCALER_UNITS = ("gpucluster-autoscaler.service", "gpucluster-join.service")
 _AUTOSCALER_READS = frozenset({"status", "plan", "explain"})
 # Seconds that one command on the controller may take; the controller may not exist any more.
 _TIMEOUT = 60.0
+_HEALTH = "sudo -n gpucluster-agent health status --output json"
 # Seconds for a reader who does not wait for a controller that is gone, and for the connection alone.
 _READ_TIMEOUT = 3.5
 _CONNECT_TIMEOUT = 3
@@ -281,6 +282,23 @@ class ControllerConnection:
             hint = "See its log: gpucluster ssh -- sudo journalctl --unit gpucluster-autoscaler"
             raise ToolError(f"the autoscaler gives no answer: {_last_line(result)}", hint=hint) from None
         return answer
+
+    def maintenance(self, *, timeout: float = _TIMEOUT) -> dict[str, Any] | None:
+        """What the health service knows of maintenance that the cloud announces; None if it knows nothing yet.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            ToolError: it does not answer.
+        """
+        result = self.ask(f"timeout {timeout:g} {_HEALTH}", timeout=timeout)
+        try:
+            content = bounded.loads(result.stdout)["maintenance"]
+        except (ValueError, KeyError, TypeError):
+            hint = "See its log: gpucluster ssh -- sudo journalctl --unit gpucluster-health"
+            raise ToolError(f"the health service gives no answer: {_last_line(result)}", hint=hint) from None
+        return content if isinstance(content, dict) else None
 
     def stop_autoscaler(self, nodes: Sequence[str], why: str) -> None:
         """Stop the autoscaler, notify the owners of the jobs on these nodes, and warn of what runs there.

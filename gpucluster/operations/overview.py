@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from gpucluster import shapes
+from gpucluster.controller.maintenance.control import text_lines as maintenance_lines
 from gpucluster.dashboards import overview as model
 from gpucluster.dashboards.overview import Overview, SourcePart
 from gpucluster.errors import ToolError
@@ -283,13 +284,15 @@ def _health(answer: InquiryAnswer[Completed]) -> tuple[Mapping[str, Mapping[str,
 def _health_of(text: str) -> tuple[Mapping[str, Mapping[str, Any]], model.Health]:
     raw = bounded.loads(text)
     by_node = {str(row["node"]): row for row in raw["nodes"]}
+    # An agent of an earlier release does not send it.
+    announced = maintenance_lines(raw["maintenance"]) if raw.get("maintenance") else ()
     health = model.Health(
         interval=float(raw["interval_s"]),
         shadow=raw["shadow"] is True,
         breakers=tuple(raw["breakers"]),
         suspects=tuple(raw["suspects"]),
         decisions=tuple(raw["decisions"]),
-        problems=tuple(map(str, raw.get("problems", ()))),
+        problems=(*map(str, raw.get("problems", ())), *announced),
     )
     return by_node, health
 

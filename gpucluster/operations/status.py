@@ -41,6 +41,7 @@ SOURCES = {
     "cloud": "the cloud", "state": "Terraform's state", "hosts": "the hosts' addresses", "slurm": "Slurm",
     "kubernetes": "Kubernetes", "certificates": "the control plane's certificates",
     "configuration": "the configuration record", "autoscaler": "the autoscaler",
+    "maintenance": "the events of maintenance",
 }  # fmt: skip
 # Ends of a run after which nothing is left to do.
 _COMPLETE = (None, RunStatus.SUCCESS, RunStatus.RUNNING)
@@ -71,6 +72,8 @@ class ClusterStatus:
         kubernetes: with `node`, `state`, `pool`, `version`.
         certificates: of a control plane on the controller: `first` and `ending`, those with fewer than 30 days left,
             each with `file`, `expires`, `days`, `authority`. None if it has none, or they are not known.
+        maintenance: what the health service knows of maintenance that the cloud announces, `events` and `remarks`;
+            None where nobody reads it, or nothing is known.
         autoscaler: its own status, None if no pool is elastic, with `error` if it does not answer.
         running: the run that holds the cluster on this machine, or None.
         last_run, last_change: of this machine, as the run log has them; None without any.
@@ -85,6 +88,7 @@ class ClusterStatus:
     slurm: Sequence[Mapping[str, str]]
     kubernetes: Sequence[Mapping[str, str]]
     certificates: Mapping[str, object] | None
+    maintenance: Mapping[str, object] | None
     autoscaler: Mapping[str, object] | None
     running: Mapping[str, object] | None
     last_run: Mapping[str, object] | None
@@ -140,6 +144,9 @@ def status(spec: ClusterSpec, sources: StatusSources, timeout: float = TIMEOUT) 
     own_plane = spec.scheduler == "kubernetes" and spec.kubernetes.control_plane == "self"
     certificates = on_controller(sources.certificates, ()) if own_plane else None
     autoscaler = on_controller(lambda: controller.autoscaler_status(timeout=on_time), None)
+    maintenance = (
+        on_controller(lambda: controller.maintenance(timeout=on_time), None) if spec.maintenance.enabled else None
+    )
     record = on_controller(lambda: sources.record.read(timeout=on_time), None)
     answers: dict[str, InquiryAnswer[Any]] = {
         "cloud": resources.answer(until),
@@ -150,6 +157,7 @@ def status(spec: ClusterSpec, sources: StatusSources, timeout: float = TIMEOUT) 
         **({"kubernetes": kubernetes.answer(until)} if kubernetes else {}),
         **({"certificates": certificates.answer(until)} if certificates else {}),
         **({"autoscaler": autoscaler.answer(until)} if spec.elastic_pools else {}),
+        **({"maintenance": maintenance.answer(until)} if maintenance else {}),
     }
     findings = StatusFindings(
         resources=answers["cloud"].value,
@@ -168,6 +176,7 @@ def status(spec: ClusterSpec, sources: StatusSources, timeout: float = TIMEOUT) 
         slurm=(answers["slurm"].value or []) if slurm else [],
         kubernetes=(answers["kubernetes"].value or []) if kubernetes else [],
         certificates=_certificates(answers["certificates"].value or ()) if certificates else None,
+        maintenance=answers["maintenance"].value if maintenance else None,
         autoscaler=_autoscaler(answers),
         running=sources.runs.running,
         last_run=sources.runs.last,

@@ -46,6 +46,7 @@ def with_defaults(raw: Mapping[str, Any]) -> dict[str, Any]:
         spec["pools"] = pools = {name: _pool(name, pool, domain, provider) for name, pool in pools.items()}
         if isinstance(slurm, dict):
             _fill_in_slurm(slurm, spec, pools, provider)
+    spec["maintenance"] = _maintenance(spec, scheduler, pools)
     if scheduler == "none":
         spec["storage"] = _without_home(spec.get("storage", {}))
     if isinstance(users, dict) and isinstance(users.get("people"), tuple):
@@ -58,6 +59,17 @@ def _scheduler(spec: Mapping[str, Any], slurm: Any) -> Any:
     """The value of `scheduler`. `slurm: {enabled: false}` is another way to write `none`."""
     without = isinstance(slurm, dict) and slurm.get("enabled") is False
     return spec.get("scheduler", "none" if without else "slurm")
+
+
+def _maintenance(spec: Mapping[str, Any], scheduler: Any, pools: Any) -> Any:
+    """The section `maintenance`. It is read where the controller may ask the cloud anyway, unless the file tells."""
+    maintenance, checks = spec.get("maintenance", {}), spec.get("checks", {})
+    if not isinstance(maintenance, dict):
+        return maintenance
+    checked = not (isinstance(checks, dict) and checks.get("enabled") is False)
+    listed = pools.values() if isinstance(pools, dict) else ()
+    elastic = any(is_elastic({"count": 0, **pool}) for pool in listed if isinstance(pool, dict))
+    return {"enabled": scheduler == "slurm" and checked and elastic, **maintenance}
 
 
 def is_elastic(pool: Any) -> bool:

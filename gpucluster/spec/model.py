@@ -14,6 +14,7 @@ from gpucluster.spec.sections.cloud import Cloud, Iam
 from gpucluster.spec.sections.fields import Name, Resolved, SpecPart
 from gpucluster.spec.sections.kubernetes import Kubernetes
 from gpucluster.spec.sections.machines import ControllerSpec, LoginSpec, Machine, PoolSpec
+from gpucluster.spec.sections.maintenance import MaintenanceSpec
 from gpucluster.spec.sections.monitoring import Monitoring
 from gpucluster.spec.sections.network import NetworkSpec, Ssh
 from gpucluster.spec.sections.slurm import Autoscaler, SlurmSpec
@@ -70,6 +71,9 @@ class ClusterSpec(SpecPart):
     kubernetes: Kubernetes = Field(default_factory=Kubernetes, description="Kubernetes as the scheduler.")
     autoscaler: Autoscaler = Field(default_factory=Autoscaler, description="Limits of elastic nodes.")
     checks: Checks = Field(default_factory=Checks, description="Checks of nodes.")
+    maintenance: MaintenanceSpec = Field(
+        default_factory=MaintenanceSpec, description="What follows from maintenance that Oracle announces."
+    )
     monitoring: Monitoring = Field(default_factory=Monitoring, description="What the cluster measures of itself.")
     backup: BackupSchedule = Field(
         default_factory=BackupSchedule, description="Backups that the controller makes on a schedule."

@@ -107,6 +107,7 @@ ELASTIC: dict[str, Any] = {
     "slurm_power": {"resume_timeout": 1800, "suspend_timeout": 120, "max_powered_nodes": 7},
     "autoscaler_policy": {"version": 1, "cluster": "demo"},
     "autoscaler_wheels": "/somewhere/wheels",
+    "autoscaler_maintenance": {"version": 1, "cluster": "demo"},
 }
 
 

@@ -37,9 +37,10 @@ def settings(text: str, name: str) -> list[str]:
         ("autoscaler", "gpucluster-join", KUBERNETES),
         ("base", "gpucluster-host-certificate", {}),
         ("base", "gpucluster-host-certificate", {"entry_at_boot": True}),
+        ("autoscaler", "gpucluster-maintenance", SLURM),
         ("health", "gpucluster-health", {}),
     ],
-    ids=["join", "join with Kubernetes", "host certificate", "host certificate of an image", "health"],
+    ids=["join", "join with Kubernetes", "host certificate", "host certificate of an image", "maintenance", "health"],
 )
 def test_systemd_finds_little_exposure(tmp_path: Path, role: str, name: str, more: dict[str, Any]) -> None:
     file = tmp_path / f"{name}.service"

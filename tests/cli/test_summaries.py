@@ -16,6 +16,7 @@ STATUS = {
     "name": "demo", "state": "partial", "resources": {"instance": 3, "vcn": 1}, "pending": ["not configured: a"],
     "hosts": [{"name": "a", "address": "10.0.0.2", "instance": "RUNNING"}], "slurm": [], "kubernetes": [],
     "certificates": None,
+    "maintenance": None,
     "autoscaler": None,
     "running": None,
     "last_change": {

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from gpucluster import shapes
 from tests.dashboards.promtool import SHAPE
 
+EVENT = 'host="gpu-1", role="node", state="SCHEDULED", action="STOP", event="a1"'
+_STARTS = "gpucluster_maintenance_start_timestamp_seconds"
 N1 = 'node="gpu-1", pool="gpu"'
 H100 = f'{N1}, shape="{SHAPE}"'
 GPU = f'{N1}, gpu="3"'
@@ -260,6 +262,18 @@ CASES: dict[str, Case] = {
          'gpucluster_backup_overdue_seconds{node="ctl"}': f"300{LONG}"},
         {'gpucluster_backup_last_success_timestamp_seconds{node="ctl"}': f"590{LONG}",
          'gpucluster_backup_overdue_seconds{node="ctl"}': f"300{LONG}"},
+    ),
+    "MaintenanceNotReserved": Case(
+        {f"gpucluster_maintenance_reserved{{{EVENT}}}": f"0{LONG}", f"{_STARTS}{{{EVENT}}}": f"50000{LONG}"},
+        {f"gpucluster_maintenance_reserved{{{EVENT}}}": f"0{LONG}", f"{_STARTS}{{{EVENT}}}": f"500000{LONG}"},
+        labels={"host": "gpu-1", "event": "a1"},
+    ),
+    "MaintenanceOfService": _one(
+        f'{_STARTS}{{host="ctl", role="controller", action="STOP", event="a2"}}', f"50000{LONG}", f"500000{LONG}",
+        host="ctl", role="controller",
+    ),
+    "MaintenanceUnknown": _one(
+        "gpucluster_maintenance_listed_timestamp_seconds", f"0{LONG}", f"0+30{LONG}", "70m"
     ),
     "KubernetesDown": _one('gpucluster_kubernetes_up{node="ctl"}', f"1 1 0{LONG}", f"1{LONG}"),
     "KubernetesNodeNotReady": _one(

@@ -15,6 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -243,6 +244,46 @@ def asked(site: Site, queries: dict[str, str]) -> dict[str, list[dict[str, str]]
     return {name: [each["labels"] for each in series] for name, series in said["results"].items()}
 
 
+def maintenance_reserves_the_node_and_tells_the_owner_of_its_job(site: Site, node: str) -> None:
+    """The reader works once a minute; a restart makes it list at once, and the health service follows within 15 s.
+
+    Args:
+        node: has a job.
+    """
+
+    def announce(*events: dict[str, object]) -> None:
+        (site.home / "maintenance.json").write_text(json.dumps(events))
+        on_controller(site, "sudo", "systemctl", "restart", "gpucluster-maintenance")
+
+    def reserved() -> str:
+        return on_controller(site, "scontrol", "--oneliner", "show", "reservations")
+
+    def known() -> list[dict[str, Any]]:
+        said = json.loads(on_controller(site, "sudo", "gpucluster-agent", "health", "status", "--output", "json"))
+        content = said["maintenance"] or {"events": [], "problem": "no pass yet"}
+        assert not content["problem"] or content["problem"] == "no pass yet", content
+        return [event for event in content["events"] if event["state"] == "SCHEDULED"]
+
+    controller = on_controller(site, "hostname")
+    announce(
+        {"name": "node", "display_name": node, "in": 900},
+        {"name": "head", "display_name": controller, "in": 3600, "action": "STOP"},
+    )
+    site.until("both are known", lambda: {event["host"] for event in known()} == {node, controller})
+    (event,) = [event for event in known() if event["host"] == node]
+    assert f"ReservationName={event['reservation']} " in reserved()
+    assert f"Nodes={node} " in reserved()
+    assert "MAINT" in reserved()
+    [job] = list(event["jobs"])
+    told = on_controller(site, "sudo", "cat", "/var/lib/gpucluster/health/maintenance.json")
+    assert f"maintenance of the host {node}" in json.loads(told)["told"][job]["lines"][0]
+    wanted = {"maintenance": "gpucluster_maintenance_reserved == 1"}
+    site.until("Prometheus knows it", lambda: asked(site, wanted)["maintenance"])
+    announce()
+    site.until("it is cancelled", lambda: not known())
+    site.until("nothing is reserved", lambda: "gpucluster-maintenance-" not in reserved())
+
+
 def test_prometheus_scrapes_the_nodes_that_a_job_has_brought(site: Site) -> None:
     controller = on_controller(site, "hostname")
     with running_job(site, "-N 2") as nodes:
@@ -261,6 +302,7 @@ def test_prometheus_scrapes_the_nodes_that_a_job_has_brought(site: Site) -> None
         }  # fmt: skip
         site.until("each has said something", lambda: all(asked(site, wanted).values()))
         found = asked(site, wanted)
+        maintenance_reserves_the_node_and_tells_the_owner_of_its_job(site, nodes[0])
     for name in ("kernel", "own"):
         of = {each["node"]: (each.get("pool", ""), each.get("shape", "")) for each in found[name]}
         assert of == {controller: ("", ""), **dict.fromkeys(nodes, ("compute", "BM.GPU4.8"))}, name

@@ -17,6 +17,8 @@ NETWORK = "ocid1.compartment.oc1..network"
 CONTROLLER = "ocid1.instance.oc1.iad.controller"
 RESERVATION = "ocid1.capacityreservation.oc1.iad.one"
 
+READS_MAINTENANCE = "{INSTANCE_MAINTENANCE_EVENT_INSPECT}"
+
 BASE: dict[str, Any] = {
     "version": 1,
     "name": "demo",
@@ -56,7 +58,7 @@ def test_the_rights_of_an_elastic_rdma_pool() -> None:
     assert _rights(wanted.controller) == [
         "manage instances", "read instance-configurations", "manage instance-configurations", "read instance-images",
         "use vnics", "inspect vnic-attachments", "use subnets", "use volumes", "manage volume-attachments",
-        "inspect work-requests", "manage console-histories", "use compute-clusters",
+        "inspect work-requests", "manage console-histories", "use compute-clusters", READS_MAINTENANCE,
     ]  # fmt: skip
     assert wanted.controller_tenancy == ()
     assert wanted.dynamic_group == "gpucluster-demo"
@@ -98,6 +100,22 @@ def test_a_feature_has_its_right_and_no_other_spec_has_it(changes: dict[str, Any
         _spec(pools={"cpu": {"shape": "VM.Standard.E5.Flex", "ocpus": 4, "memory_gb": 32, "max_count": 2}})
     )
     assert right not in _rights(plain.controller) + _rights(plain.controller_tenancy)
+
+
+def test_a_cluster_without_elastic_pools_reads_maintenance_only_if_it_is_asked_to() -> None:
+    still = {"gpu": {"shape": "BM.GPU4.8", "count": 2}}
+    plain = _policies(_spec(pools=still))
+    assert (plain.controller, plain.created) == ((), False)
+    asked = _policies(_spec(pools=still, maintenance={"enabled": True}))
+    assert _rights(asked.controller) == [READS_MAINTENANCE]
+    assert asked.created
+    assert iam.tfvars(asked) is not None
+    # The operator makes the dynamic group and the policy.
+    assert "manage dynamic-groups" in _rights(asked.operator_tenancy)
+    assert "manage policies" in _rights(asked.operator)
+    early = _policies(_spec(pools=still, maintenance={"enabled": True, "early": True}))
+    assert "INSTANCE_MAINTENANCE_EVENT_UPDATE" in _rights(early.controller)[0]
+    assert READS_MAINTENANCE not in _rights(_policies(_spec(maintenance={"enabled": False})).controller)
 
 
 TAG = "target.resource.tag.Ops.Cluster = 'demo'"
@@ -190,7 +208,7 @@ def test_with_a_compartment_of_elastic_nodes_the_controller_launches_and_ends_on
     assert made.controller_tenancy == ()
     assert [one.partition(" where ")[0] for one in (each.text for each in made.controller) if own in one] == [
         f"Allow dynamic-group gpucluster-demo to {right}{own}"
-        for right in ("read instance-images", "use vnics", "use subnets")
+        for right in ("read instance-images", "use vnics", "use subnets", READS_MAINTENANCE)
     ]
     others = [one.text for one in made.controller if own not in one.text]
     assert all(there in one for one in others)
@@ -317,6 +335,8 @@ Allow dynamic-group gpucluster-demo to manage volume-attachments in compartment 
 Allow dynamic-group gpucluster-demo to inspect work-requests in compartment id {HERE}
 # the console of a node that does not join
 Allow dynamic-group gpucluster-demo to manage console-histories in compartment id {HERE}
+# maintenance that Oracle announces
+Allow dynamic-group gpucluster-demo to {READS_MAINTENANCE} in compartment id {HERE}
 
 """
     )

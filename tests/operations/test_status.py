@@ -43,6 +43,13 @@ APPLY = {
 }
 
 
+WINDOW = {
+    "host": "compute-1", "start": 1.8e9, "end": 1.8e9 + 3600, "action": "STOP", "state": "SCHEDULED", "jobs": ["7"],
+    "reservation": "gpucluster-maintenance-1", "problem": "", "early": "",
+}  # fmt: skip
+MAINTENANCE = {"events": [WINDOW, {**WINDOW, "state": "CANCELED"}], "remarks": ["a word"], "problem": ""}
+
+
 @dataclass
 class SchedulerSource:
     """Stands for `ControllerConnection`: Slurm answers, the autoscaler does not."""
@@ -58,6 +65,9 @@ class SchedulerSource:
 
     def autoscaler_status(self, *, timeout: float) -> dict[str, Any]:
         raise ToolError("the autoscaler gives no answer", hint="See its log")
+
+    def maintenance(self, *, timeout: float) -> dict[str, Any]:
+        return MAINTENANCE
 
 
 CERTIFICATES = (
@@ -304,3 +314,17 @@ def test_members_of_a_cluster_network_and_elastic_nodes_are_not_terraforms() -> 
     assert _found(resources=[*BUILT, elastic]).pending == ()
     left = "in the cloud, but not in Terraform's state: instance cpu-1"
     assert _found(resources=[*BUILT, elastic, forgotten]).pending[0] == left
+
+
+def test_windows_of_maintenance_are_shown() -> None:
+    found = _status(_sources())
+    assert found["maintenance"] == MAINTENANCE
+    lines = status_text(found).splitlines()
+    (window,) = [line for line in lines if line.startswith("! maintenance of compute-1: 2027-01-15 08:00:00 UTC")]
+    assert "it would end the jobs 7" in window
+    assert "! a word" in lines
+    # Where nobody reads them, nobody is asked.
+    still = loads(LOCAL.replace("    max_count: 4\n", "    count: 1\n"), "cluster.yml")
+    content = status(still, _sources(), PATIENCE_S).to_dict()
+    assert content["maintenance"] is None
+    assert "maintenance" not in content["sources"]

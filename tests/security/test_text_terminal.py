@@ -151,7 +151,7 @@ def _status() -> dict[str, Any]:
         "hosts": [{"name": ALL, "address": ALL, "instance": ALL}],
         "slurm": [{"node": ALL, "state": ALL, "partition": ALL}],
         "kubernetes": [{"node": ALL, "state": ALL, "pool": ALL, "version": ALL}],
-        "certificates": None, "autoscaler": {"error": ALL}, "last_change": None, "last_run": None,
+        "certificates": None, "maintenance": None, "autoscaler": {"error": ALL}, "last_change": None, "last_run": None,
         "sources": {"cloud": source, "hosts": source, "slurm": source},
     }  # fmt: skip
 

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -186,6 +186,39 @@ class OciCloud:
             availability_domain=raw.get("availabilityDomain") or "",
             maintenance_at=_seconds(reboot) if reboot else None,
         )
+
+    def maintenance_events(self, compartment_id: str) -> list[dict[str, Any]]:
+        """The maintenance events of a compartment, as the API's JSON. Some that are over are among them.
+
+        Raises:
+            RequestFailed: they can't be listed now.
+        """
+        events: list[dict[str, Any]] = []
+        page: str | None = None
+        while True:
+            answer = self._ask(
+                "core.ComputeClient", "list_instance_maintenance_events", compartment_id, limit=PAGE, raw=True,
+                **({"page": page} if page else {}),
+            )  # fmt: skip
+            events += answer.data
+            page = answer.headers.get("opc-next-page")
+            if not page:
+                return events
+
+    def move_maintenance(self, event_id: str, start: float) -> None:
+        """Ask that a maintenance begins at another time.
+
+        Args:
+            start: seconds of the epoch.
+
+        Raises:
+            RequestFailed: the cloud refused.
+        """
+        from oci.core.models import UpdateInstanceMaintenanceEventDetails
+
+        begin = datetime.fromtimestamp(start, UTC)
+        details = UpdateInstanceMaintenanceEventDetails(time_window_start=begin)
+        self._ask("core.ComputeClient", "update_instance_maintenance_event", event_id, details)
 
     def cause(self, instance_id: str) -> tuple[Fault, str] | None:
         """Why a launch failed after it was accepted, from the cloud's work requests; None if they name no error.

@@ -18,6 +18,9 @@ from gpucluster.controller.health.settings import FILE, HealthSettings
 from gpucluster.controller.health.slurm import NodeScheduler, NoSlurm, SlurmCommands
 from gpucluster.controller.health.store import FOLDER, ReportStore, now
 from gpucluster.controller.kubernetes import health_access
+from gpucluster.controller.maintenance import control as maintenance
+from gpucluster.controller.maintenance.events import FOLDER as EXCHANGE
+from gpucluster.controller.maintenance.slurm import SlurmMaintenance
 from gpucluster.controller.reactions.control import Reactions
 from gpucluster.controller.reactions.jobs import SlurmJobs
 from gpucluster.node_agent.checks import registry
@@ -56,9 +59,20 @@ def _serve(options: argparse.Namespace) -> int:
     receiver = service.HealthDaemon(
         settings, store, slurm, control, drains=registry.drains(), moment=now, records=records,
         reactions=Reactions(options.folder, SlurmJobs(), watched) if watched is not None else None,
+        maintenance=_maintenance(settings, slurm, options),
     )  # fmt: skip
     service.serve(receiver, service.Listener(receiver, options.address, options.port))
     return 0
+
+
+def _maintenance(
+    settings: HealthSettings, slurm: NodeScheduler, options: argparse.Namespace
+) -> maintenance.Maintenance | None:
+    if settings.maintenance is None:
+        return None
+    return maintenance.Maintenance(
+        options.folder, SlurmMaintenance(), slurm.nodes, settings.maintenance, exchange=options.exchange
+    )
 
 
 def _become_owner(folder: Path) -> None:
@@ -86,7 +100,11 @@ def _status(options: argparse.Namespace) -> int:
         nodes = slurm.nodes()
     except AgentError as error:
         problems.append(error.message)
-    content = {**metrics.status(store, settings, registry.drains(), now(), nodes), "problems": problems}
+    content = {
+        **metrics.status(store, settings, registry.drains(), now(), nodes),
+        "maintenance": maintenance.status(options.folder) if settings.maintenance is not None else None,
+        "problems": problems,
+    }
     if options.output == "json":
         sys.stdout.write(json.dumps(content, indent=2) + "\n")
     else:
@@ -113,6 +131,7 @@ def _text(content: dict[str, Any]) -> str:
         for each in content["suspects"]
     ]
     lines += ["shadow mode: nothing is drained"] if content["shadow"] else []
+    lines += maintenance.text_lines(content["maintenance"]) if content["maintenance"] else []
     return "\n".join([*lines, *content["problems"]]) + "\n"
 
 
@@ -136,6 +155,7 @@ def add_commands(add: Add) -> None:
     """Add the subcommands of the controller, and those of nodes: the controller may be one."""
     serve = add("serve", "receive reports and drain nodes, until stopped (the controller's service)", _serve)
     serve.add_argument("--address", default="0.0.0.0", help="where to listen")  # noqa: S104 - all of its networks
+    serve.add_argument("--exchange", type=Path, default=EXCHANGE, help=argparse.SUPPRESS)
     serve.add_argument("--records", type=Path, default=job_records.FOLDER, help=argparse.SUPPRESS)
     serve.add_argument("--port", type=int, default=PORT, help=f"of the service (default: {PORT})")
     status = add("status", "show what is known of each node, and the last decisions", _status)

@@ -10,6 +10,7 @@ from gpucluster.controller.health.journal import to_dict
 from gpucluster.controller.health.policy import Moment, RecordKind, SchedulerNode
 from gpucluster.controller.health.settings import HealthSettings
 from gpucluster.controller.health.store import ReportStore
+from gpucluster.controller.maintenance.events import NODE, OPEN
 from gpucluster.node_agent.checks.model import Status, worst
 from gpucluster.node_agent.durable_file import replace
 
@@ -22,6 +23,11 @@ _HELP = {
     "gpucluster_health_drained": "1 if failed checks drained the node; the kind shows who decides on it.",
     "gpucluster_health_drains_last_hour": "How many nodes of a pool were drained for their checks in the last hour.",
     "gpucluster_health_shadow": "1 in shadow mode: drains are reported, and not done.",
+    "gpucluster_maintenance_listed_timestamp_seconds": "When the cloud's events of maintenance were last listed.",
+    "gpucluster_maintenance_start_timestamp_seconds": "When the window of an open maintenance of a host begins.",
+    "gpucluster_maintenance_end_timestamp_seconds": "When the host is back from it, at the latest.",
+    "gpucluster_maintenance_reserved": "1 if Slurm has a reservation for the maintenance of a node, else 0.",
+    "gpucluster_maintenance_jobs": "How many running jobs the maintenance of a node would end.",
     "gpucluster_kubernetes_up": "With Kubernetes: 1 if the API server answered the last time.",
     "gpucluster_kubernetes_node_ready": "With Kubernetes: 1 if a node is ready. Absent while the API server is silent.",
 }
@@ -136,6 +142,27 @@ def _samples(store: ReportStore, settings: HealthSettings, drains: Collection[st
             recent[record.pool] = recent.get(record.pool, 0) + (now.since(record.at) < policy.WINDOW)
     for pool, count in recent.items():
         yield "gpucluster_health_drains_last_hour", (("pool", pool),), str(count)
+
+
+def of_maintenance(content: Mapping[str, Any] | None) -> Iterator[Sample]:
+    """What is measured of maintenance. Pure.
+
+    Args:
+        content: as `maintenance.control.status` returns it.
+    """
+    if content is None:
+        return
+    yield "gpucluster_maintenance_listed_timestamp_seconds", (), f"{content['listed_at']:.0f}"
+    for row in content["events"]:
+        if row["state"] not in OPEN:
+            continue
+        labels = tuple((name, str(row[name])) for name in ("host", "role", "state", "action"))
+        labels = (*labels, ("event", str(row["id"])[-12:]))
+        yield "gpucluster_maintenance_start_timestamp_seconds", labels, f"{row['start']:.0f}"
+        yield "gpucluster_maintenance_end_timestamp_seconds", labels, f"{row['end']:.0f}"
+        if row["interrupts"] and row["role"] == NODE:
+            yield "gpucluster_maintenance_reserved", labels, str(int(bool(row["reservation"])))
+            yield "gpucluster_maintenance_jobs", labels, str(len(row["jobs"]))
 
 
 def _open(journal: Collection[policy.JournalRecord]) -> list[policy.JournalRecord]:

@@ -19,7 +19,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Callable
 
@@ -30,6 +30,8 @@ from gpucluster.controller.health.policy import Action, Moment
 from gpucluster.controller.health.settings import HealthSettings
 from gpucluster.controller.health.slurm import NodeScheduler
 from gpucluster.controller.health.store import ReportStore
+from gpucluster.controller.maintenance.control import Maintenance
+from gpucluster.controller.maintenance.control import status as maintenance_status
 from gpucluster.controller.reactions.control import Reactions
 from gpucluster.node_agent import bounded
 from gpucluster.node_agent.checks.model import HostReport, Profile, accusations
@@ -69,6 +71,7 @@ class HealthDaemon:
         drains: the checks whose failure drains.
         records: where the records of jobs go; None where none are kept.
         reactions: what follows from the words of watchers; None where nothing does.
+        maintenance: what follows from announced maintenance; None where nothing does.
         unseal: uid and text of a credential.
     """
 
@@ -83,11 +86,12 @@ class HealthDaemon:
         moment: Callable[[], Moment],
         records: job_records.JobRecordFolder | None = None,
         reactions: Reactions | None = None,
+        maintenance: Maintenance | None = None,
         unseal: Callable[[str], tuple[int, str]] = credentials.open_sealed,
     ) -> None:
         self._settings, self._store, self._slurm, self._control = settings, store, slurm, control
         self._drains, self._moment, self._unseal, self._records = drains, moment, unseal, records
-        self._reactions = reactions
+        self._reactions, self._maintenance = reactions, maintenance
         self._lock = threading.Lock()
         self._addresses: tuple[float, Mapping[str, str]] = (-_BELIEVED, {})
 
@@ -178,10 +182,16 @@ class HealthDaemon:
         with self._lock:
             if self._settings.slurm and not self._control.is_quiet():
                 self._control.run()
-            metrics.write(self._store, self._settings, self._drains, self._moment())
+            metrics.write(self._store, self._settings, self._drains, self._moment(), self._of_maintenance())
         if self._reactions is not None:
             # No report of a node waits for what is done to jobs.
             self._reactions.tick(self._owner)
+        if self._maintenance is not None:
+            self._maintenance.tick()
+
+    def _of_maintenance(self) -> Iterator[metrics.Sample]:
+        known = self._maintenance is not None
+        return metrics.of_maintenance(maintenance_status(self._store.folder) if known else None)
 
 
 def _object(text: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.controller.health import policy
+from gpucluster.controller.maintenance.policy import MaintenanceSettings
 from gpucluster.controller.reactions import policy as reactions
 from gpucluster.controller.rules import pool_names
 from gpucluster.node_agent.errors import Failed
@@ -29,6 +30,7 @@ class HealthSettings:
         hosts: the names of permanent hosts by their addresses.
         pools: the permanent nodes of each pool; elastic: the names of its elastic ones, `gpu-e[1-6]`.
         reactions: what follows when jobs are hung or idle; None: nothing, because jobs are not watched.
+        maintenance: what follows from maintenance that Oracle announces; None: nobody reads the events.
     """
 
     slurm: bool
@@ -41,6 +43,7 @@ class HealthSettings:
     elastic: Mapping[str, str] = field(default_factory=dict)
     kubernetes: bool = False
     reactions: reactions.ReactionSettings | None = None
+    maintenance: MaintenanceSettings | None = None
 
     @classmethod
     def load(cls, file: Path = FILE) -> HealthSettings:
@@ -62,6 +65,7 @@ class HealthSettings:
                 elastic={str(pool): str(each["elastic"]) for pool, each in raw["pools"].items() if each["elastic"]},
                 kubernetes=bool(raw.get("kubernetes", False)),
                 reactions=_reactions(raw.get("reactions"), shadow=bool(raw["shadow"])),
+                maintenance=_maintenance(raw),
             )
         except FileNotFoundError:
             raise Failed(
@@ -105,3 +109,10 @@ def _reactions(raw: Any, *, shadow: bool) -> reactions.ReactionSettings | None:
     return reactions.ReactionSettings(
         reactions.Choice(raw["on_hang"]), choices, None if end is None else float(end), shadow=shadow
     )
+
+
+def _maintenance(raw: Mapping[str, Any]) -> MaintenanceSettings | None:
+    settings = raw.get("maintenance")
+    if settings is None or not raw["slurm"]:
+        return None
+    return MaintenanceSettings(bool(settings["early"]), int(raw["max_drained_percent"]), bool(raw["shadow"]))

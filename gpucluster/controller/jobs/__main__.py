@@ -18,6 +18,7 @@ from gpucluster.controller.jobs import datasets, folder, watch
 from gpucluster.controller.jobs.kubernetes_queue import KubernetesQueue
 from gpucluster.controller.jobs.queue import Queue, SubmittedJob, now
 from gpucluster.controller.jobs.slurm_queue import SlurmQueue
+from gpucluster.controller.maintenance.control import messages_of_job as maintenance_of_job
 from gpucluster.controller.reactions.control import messages_of_job
 from gpucluster.node_agent.accounts import Account, account, account_of, work_as
 from gpucluster.node_agent.errors import AgentError, Failed, Refused, of_system
@@ -116,7 +117,7 @@ class JobSession:
         return {
             "job": {**seen._asdict(), "ended": seen.ended}, "user": owner.name, "record": record, "result": kept,
             "output": scrubbing.scrubbed_text(output.decode(errors="replace")),
-            "told": messages_of_job(FOLDER, seen.id),
+            "told": [*messages_of_job(FOLDER, seen.id), *maintenance_of_job(FOLDER, seen.id)],
         }  # fmt: skip
 
     def _read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:

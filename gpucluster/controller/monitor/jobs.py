@@ -17,6 +17,7 @@ from typing import Any
 from gpucluster.controller import job_records
 from gpucluster.controller.health.store import FOLDER
 from gpucluster.controller.jobs import folder as job_folder
+from gpucluster.controller.maintenance.control import messages_of_job as maintenance_of_job
 from gpucluster.controller.reactions.control import messages_of_job
 from gpucluster.node_agent import accounts, bounded, programs
 from gpucluster.node_agent.errors import AgentError, Failed, Refused
@@ -81,7 +82,7 @@ def describe(job: str, records: Path = job_records.FOLDER, health: Path = FOLDER
         "steps": [_row(row) for row in shown],
         "steps_left_out": len(steps) - len(shown),
         "records": runs,
-        "told": [line for each in ids for line in messages_of_job(health, each)],
+        "told": [line for each in ids for line in (*messages_of_job(health, each), *maintenance_of_job(health, each))],
         "result": _result(components[0], problems) if components else {},
         "problems": problems,
     }

@@ -30,6 +30,7 @@ from gpucluster.localcloud.api import (
     instance_pools,
     instances,
     limits,
+    maintenance_events,
     network,
     node_pools,
     shapes,
@@ -65,7 +66,7 @@ _PARAM = re.compile(r"\{(\w+)\}")
 def all_routes(cloud: CloudState) -> list[ApiRoute]:
     """All operations of the API."""
     services = (
-        network, vnics, instances, console, images, app_catalog, shapes, capacity_reservations,
+        network, vnics, instances, maintenance_events, console, images, app_catalog, shapes, capacity_reservations,
         instance_configurations, instance_pools, file_storage, identity, bastions, limits,
         container_engine, node_pools,
     )  # fmt: skip

@@ -7,6 +7,7 @@ listens.
 from __future__ import annotations
 
 import json
+import math
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,9 @@ import pytest
 from gpucluster.autoscaler.daemon.slurm import SlurmClient, SlurmUnavailable
 from gpucluster.autoscaler.daemon.spool import Spool
 from gpucluster.autoscaler.decide.types import Annotate, Delay, DrainNodes, Hold, Job, MarkDown, PowerDown
+from gpucluster.controller.maintenance.policy import PREFIX, Move, Reserve, RunningJob
+from gpucluster.controller.maintenance.slurm import SlurmMaintenance
+from gpucluster.node_agent.errors import Failed
 from gpucluster.slurm.hostlists import expand
 from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
 from tests.waiting import PATIENCE_S
@@ -404,3 +408,73 @@ def test_everything_in_a_harness_ends_with_it(tmp_path: Path) -> None:
         ) == ["lo"]
     assert [process.identity(pid) for pid in pids.values()] == [None] * 3
     assert not folder.exists()
+
+
+# --- reservations for maintenance -----
+
+
+class TestMaintenance:
+    """The calls of the health service, with the permanent nodes."""
+
+    @pytest.fixture
+    def maintenance(self, slurm_harness: SlurmHarness) -> SlurmMaintenance:
+        def ask(*argv: str) -> str:
+            result = slurm_harness.run("env", "TZ=UTC", *argv, check=False)
+            if result.returncode != 0:
+                raise Failed(f"Slurm refused: {(result.stderr or result.stdout).strip()}")
+            return result.stdout
+
+        return SlurmMaintenance(ask)
+
+    def test_a_reservation_keeps_jobs_away_from_the_window_and_follows_it(
+        self, slurm_harness: SlurmHarness, maintenance: SlurmMaintenance
+    ) -> None:
+        node, name = "fixed-1", f"{PREFIX}000000000001"
+        slurm_harness.start_slurmd(node)
+        slurm_harness.until("it registers", lambda: "IDLE" in slurm_harness.flags(node))
+        slurm_harness.until("it answers", lambda: not {"DOWN", "NOT_RESPONDING"} & slurm_harness.flags(node))
+        runs = slurm_harness.sbatch("-N1", "--partition=fixed", f"--nodelist={node}", "--time=UNLIMITED")
+        slurm_harness.until("it runs", lambda: slurm_harness.job(runs)["JobState"] == "RUNNING")
+        assert RunningJob(runs, "root", frozenset({node}), math.inf) in maintenance.jobs()
+
+        assert maintenance.reservations() == []
+        start = float(int(time.time()) + 3600)
+        # Over a job that runs into it, and over the reservation of a user.
+        maintenance.reserve(Reserve("course", node, start - 600, start + 600))
+        maintenance.reserve(Reserve(name, node, start, start + 7200))
+        by_name = {each.name: each for each in maintenance.reservations()}
+        mine = by_name[name]
+        assert (mine.start, mine.end, mine.nodes, mine.users) == (start, start + 7200, frozenset({node}), "root")
+        assert {"MAINT", "IGNORE_JOBS"} <= mine.flags
+        assert maintenance.jobs(), "the job that runs goes on"
+        maintenance.delete("course")
+
+        maintenance.move(Move(name, start + 1800, start + 9000))
+        (moved,) = maintenance.reservations()
+        assert (moved.start, moved.end) == (start + 1800, start + 9000)
+        maintenance.notify(runs, "gpucluster: maintenance")
+        with pytest.raises(Failed):
+            maintenance.notify("999999", "nobody")
+        slurm_harness.scancel(runs)
+        slurm_harness.until("it has ended", lambda: runs not in slurm_harness.squeue())
+
+        # A job that ends before the window starts; one that would run into it waits.
+        short = slurm_harness.sbatch("-N1", "--partition=fixed", f"--nodelist={node}", "--time=10")
+        slurm_harness.until("it runs", lambda: slurm_harness.job(short)["JobState"] == "RUNNING")
+        slurm_harness.scancel(short)
+        slurm_harness.until("it has ended", lambda: short not in slurm_harness.squeue())
+        long = slurm_harness.sbatch("-N1", "--partition=fixed", f"--nodelist={node}", "--time=600")
+        reason = "ReqNodeNotAvail"
+        slurm_harness.until("it waits", lambda: slurm_harness.job(long)["Reason"].startswith(reason))
+
+        # It begins: the end can be moved, the beginning is that of a new one.
+        maintenance.move(Move(name, time.time(), start))
+        (begun,) = maintenance.reservations()
+        assert begun.start < start
+        maintenance.move(Move(name, None, start + 600))
+        maintenance.delete(name)
+        maintenance.delete(name)
+        assert maintenance.reservations() == []
+        slurm_harness.until("the job starts", lambda: slurm_harness.job(long)["JobState"] == "RUNNING")
+        slurm_harness.scancel(long)
+        slurm_harness.until("it has ended", lambda: long not in slurm_harness.squeue())
