@@ -71,8 +71,8 @@ def parse(text: str) -> RolloutRecord | None:
         raw: dict[str, Any] = json.loads(text) if text else {}
         if raw.pop("format", None) != _FORMAT:
             return None
-        lists = {name: tuple(map(str, raw.pop(name))) for name in ("booted", "passed", "reverted")}
-        return RolloutRecord(**raw, **lists)
+        raw |= {name: tuple(map(str, raw[name])) for name in ("booted", "passed", "reverted")}
+        return RolloutRecord(**raw)
     except (ValueError, TypeError, KeyError, AttributeError):
         return None
 
