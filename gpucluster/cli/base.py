@@ -232,8 +232,8 @@ MODULES = {
     "autoscaler": "autoscaling",
     **dict.fromkeys(("backup", "restore"), "backup"),
     **dict.fromkeys(
-        ("apply", "destroy", "init", "inventory", "list", "output", "plan", "policies", "preflight", "replace", "ssh",
-         "status", "validate", "verify"),
+        ("apply", "destroy", "init", "inventory", "list", "output", "plan", "policies", "preflight", "replace",
+         "rollout", "ssh", "status", "validate", "verify"),
         "clusters",
     ),
     "dashboard": "dashboard",

@@ -206,7 +206,7 @@ def _todo(record: RolloutRecord) -> list[str]:
     over = {*record.failed, *record.reverted, *record.lost, *record.silent}
     if record.taking_back:
         return sorted(name for name in record.passed if name not in over)
-    return sorted(name for name in record.before if name not in over and name not in record.passed)
+    return sorted(name for name in record.rolled if name not in over and name not in record.passed)
 
 
 def _next_image(record: RolloutRecord, node: str) -> str:
@@ -215,7 +215,7 @@ def _next_image(record: RolloutRecord, node: str) -> str:
 
 def _limit(record: RolloutRecord, policy: RolloutPolicy) -> int:
     """How many nodes may be on their way at once, whatever the capacity."""
-    limits = [policy.batch or len(record.before)]
+    limits = [policy.batch or len(record.rolled)]
     if not record.taking_back:
         limits.append(policy.max_failures - len(record.failed) if record.passed else 1)
     return min(limits)

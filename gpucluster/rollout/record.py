@@ -16,7 +16,7 @@ class RolloutRecord:
 
     Args:
         target: the OCID of the image that the nodes get; empty until Terraform has selected it.
-        before: the OCID of the image of each node before; nodes that had the target already are not in it.
+        before: the OCID of the image of each node of the pool before.
         changing: the image that was asked for, by the node: it is not proven yet.
         booted: those of them that have answered since.
         passed: nodes that have the target and have passed their checks.
@@ -49,10 +49,20 @@ class RolloutRecord:
         return self.target if node in self.passed and node not in self.reverted else self.before[node]
 
     @property
+    def rolled(self) -> tuple[str, ...]:
+        """The nodes that had another image than the target."""
+        return tuple(sorted(node for node, image in self.before.items() if image != self.target))
+
+    @property
+    def in_work(self) -> frozenset[str]:
+        """The nodes that may not answer now: they are being changed, or have failed and have the target still."""
+        return frozenset({*self.changing, *self.failed}) - {*self.reverted, *self.lost, *self.silent}
+
+    @property
     def text(self) -> str:
         """How far it is, in words."""
         ready = [node for node in self.passed if node not in self.reverted]
-        parts = [f"{len(ready)} of {len(self.before)} nodes have the new image"]
+        parts = [f"{len(ready)} of {len(self.rolled)} nodes have the new image"]
         parts += [f"in work: {', '.join(sorted(self.changing))}"] if self.changing else []
         parts += [f"failed: {', '.join(sorted(self.failed))}"] if self.failed else []
         parts += [f"it is taken back: {self.taking_back}"] if self.taking_back and not self.ended else []
@@ -87,9 +97,8 @@ def begin(images: Mapping[str, str], target: str, earlier: RolloutRecord | None 
             changed by this one: they are taken back with it.
     """
     same = earlier if earlier and earlier.target == target else RolloutRecord()
-    passed = tuple(sorted(node for node in same.before if images.get(node) == target))
-    before = {node: image for node, image in images.items() if image != target}
-    return RolloutRecord(target, {**before, **{node: same.before[node] for node in passed}}, passed=passed)
+    passed = tuple(node for node in same.rolled if images.get(node) == target)
+    return RolloutRecord(target, {**images, **{node: same.before[node] for node in passed}}, passed=passed)
 
 
 def asked(record: RolloutRecord, images: Mapping[str, str]) -> RolloutRecord:

@@ -1,7 +1,7 @@
 """UpdateInstance with another image, as the SDK sees it: the boot volume is replaced in place.
 
-With an engine that starts nothing: what is proven is the API's answers, states and rows. What OCI itself refuses, and with
-which codes, is from its documentation only (docs: Replacing a Boot Volume).
+With an engine that starts nothing: what is proven is the API's answers, states and rows. What OCI itself refuses, and
+with which codes, is from its documentation only (docs: Replacing a Boot Volume).
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def test_what_oci_refuses_changes_nothing(api: Api, instance: Any) -> None:
     with refused(400, "InvalidParameter") as said:
         replace(api, instance, api.named_image("Oracle-Linux-9.7-2026.06.15-0").id)
     assert "same distribution" in said[0]
-    with refused(404, "NotAuthorizedOrNotFound"):
+    with refused(400, "RelatedResourceNotAuthorizedOrNotFound"):
         replace(api, instance, "ocid1.image.oc1..gone")
     with refused(409, "IncorrectState"):
         replace(api, instance, image(api).id, constraint="AVOID_DOWNTIME")

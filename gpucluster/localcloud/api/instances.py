@@ -143,8 +143,8 @@ def _update(cloud: CloudState, call: Call) -> Reply:
 def _change_image(cloud: CloudState, instance: Resource, source: Json, constraint: str) -> str:
     """Begin the replacement of the boot volume. Returns the work request.
 
-    Of virtual machines and bare metal; another distribution and images of the marketplace are refused (docs: Replacing a
-    Boot Volume). OCI documents no codes for these refusals: those of other invalid parameters are used.
+    Virtual machines and bare metal can get one; another distribution and images of the marketplace are refused (docs:
+    Replacing a Boot Volume). OCI documents no codes for these refusals: those of other invalid parameters are used.
     """
     if instance.state not in (LifecycleState.RUNNING, LifecycleState.STOPPED) or instance.hidden.get("replacing"):
         raise incorrect_state(f"Instance {instance.id} is {instance.state}; its boot volume can't be replaced now")
