@@ -45,6 +45,7 @@ from gpucluster.lifecycle.adoption import Recovered as Recovered
 from gpucluster.lifecycle.plan import ClusterPlan as ClusterPlan
 from gpucluster.lifecycle.repair import Fix as Fix
 from gpucluster.lifecycle.result import RunResult as RunResult
+from gpucluster.lifecycle.rollout import RolloutRequest as RolloutRequest
 from gpucluster.operations.backup import Backup as Backup, Restored as Restored
 from gpucluster.operations.container_images import (
     ContainerImage as ContainerImage,
@@ -95,6 +96,8 @@ from gpucluster.paths import ClusterPaths as ClusterPaths
 from gpucluster.preflight import PreflightReport as PreflightReport
 from gpucluster.process import Completed as Completed
 from gpucluster.shapes import Shape as Shape
+from gpucluster.rollout.decide import JobPolicy as JobPolicy
+from gpucluster.rollout.decide import RolloutPolicy as RolloutPolicy
 from gpucluster.spec import ClusterSpec as ClusterSpec, load as load
 from gpucluster.spec.sections.machines import Machine as Machine, PoolSpec as PoolSpec
 from gpucluster.terraform.plan import ResourceChange as ResourceChange

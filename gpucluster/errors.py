@@ -27,8 +27,9 @@ The library raises; only the command line turns an error into text and an exit c
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
 from gpucluster.node_agent.errors import UNCONFIRMED
@@ -229,7 +230,10 @@ class TerraformError(ToolError):
 
 
 class AnsibleError(ToolError):
-    """A playbook failed; the text names the host, the role and the task."""
+    """A playbook failed; the text names the host, the role and the task. `reasons` has why, by the host that failed or
+    did not answer; it is empty if none has."""
+
+    reasons: Mapping[str, str] = MappingProxyType({})
 
 
 class CloudError(ToolError):

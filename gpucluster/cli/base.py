@@ -246,7 +246,7 @@ def _at_root(function: Callable[..., Any]) -> Callable[..., Any]:
 #: registers each. A module is imported when a command of it is used: all of them together cost as much as click.
 SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Start": dict.fromkeys(("init", "validate", "preflight", "policies"), "clusters"),
-    "Build": dict.fromkeys(("plan", "apply", "replace", "destroy"), "clusters"),
+    "Build": dict.fromkeys(("plan", "apply", "rollout", "replace", "destroy"), "clusters"),
     "Look": {
         **dict.fromkeys(("status", "list", "verify", "ssh", "inventory", "output"), "clusters"),
         "exposure": "exposure",

@@ -352,6 +352,91 @@ def replace(context: Context, provider: str, drain_timeout: float | None, yes: b
         reporter.result(result.to_dict(), summary(result))
 
 
+@command("rollout", short_help="Give nodes another image, one after the other.")
+@PROVIDER
+@click.option(
+    "--pool", "pools", multiple=True, metavar="POOL", help="The nodes of this pool alone. Default: all pools."
+)
+@click.option(
+    "--jobs",
+    type=click.Choice(["wait", "requeue"]),
+    default="wait",
+    show_default=True,
+    help="Wait for the jobs on a node, or requeue them (those that can't be requeued are cancelled).",
+)
+@click.option(
+    "--min-capacity",
+    type=click.FloatRange(0, 100),
+    metavar="PERCENT",
+    help="How many of a pool's nodes stay in service. Default: 90, but one may always leave.",
+)
+@click.option(
+    "--max-failures",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Take the image back when so many nodes have failed. No more are changed at once. Default: 2.",
+)
+@click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Change no more nodes at once.")
+@click.option(
+    "--replace-nodes",
+    is_flag=True,
+    help="Where the cloud refuses another boot volume: terminate, and launch another instance.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="How long to wait for a node that is free, each time. Default: an hour.",
+)
+@click.option(
+    "--boot-timeout",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="How long a node may take to answer with its new image. Default: 20 minutes.",
+)
+@YES
+def rollout(
+    context: Context,
+    provider: str,
+    pools: tuple[str, ...],
+    jobs: str,
+    min_capacity: float | None,
+    max_failures: int | None,
+    batch: int | None,
+    replace_nodes: bool,
+    timeout: float | None,
+    boot_timeout: float | None,
+    yes: bool,
+) -> None:  # fmt: skip
+    """Give the nodes of a pool the image that the file names, one after the other, when their jobs have ended.
+
+    The first node is a canary: it must pass its checks. What is on the nodes' boot disks is lost. Run it again to go on
+    where an earlier one stopped.
+    """
+    with cluster_of(context, provider) as (cluster, reporter):
+        from gpucluster.lifecycle.hosts import BOOT_DEADLINE
+        from gpucluster.lifecycle.rollout import RolloutRequest
+        from gpucluster.operations.drain import DRAIN_TIMEOUT
+        from gpucluster.rollout.decide import MAX_FAILURES, JobPolicy, RolloutPolicy
+
+        policy = RolloutPolicy(JobPolicy(jobs), min_capacity, max_failures or MAX_FAILURES, batch or 0)
+        request = RolloutRequest(
+            pools=pools,
+            policy=policy,
+            replace_nodes=replace_nodes,
+            timeout=DRAIN_TIMEOUT if timeout is None else timeout,
+            boot_timeout=BOOT_DEADLINE if boot_timeout is None else boot_timeout,
+        )
+        chosen = request.chosen(cluster.spec)
+        if context.can_ask and not yes:
+            reporter.close()
+            text = f"What is on the boot disks of the nodes of {printable(', '.join(chosen))} will be lost. Roll out"
+            if not click.confirm(f"{text}?", err=True):
+                raise InputError("nothing was changed", hint="Pass --yes to skip the question")
+        result = cluster.rollout(request)
+        reporter.result(result.to_dict(), summary(result))
+
+
 def _confirm_termination(nodes: Sequence[str]) -> None:
     """Ask whether these machines may go.
 

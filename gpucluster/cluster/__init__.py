@@ -38,6 +38,7 @@ from gpucluster.lifecycle.provision import Consent, network_compartment
 from gpucluster.lifecycle.repair import Fix
 from gpucluster.lifecycle.replace import choose
 from gpucluster.lifecycle.result import RunResult
+from gpucluster.lifecycle.rollout import RolloutRequest
 from gpucluster.lifecycle.verification import VerifyRequest, in_junit, level_of
 from gpucluster.operations import overview, status
 from gpucluster.operations.container_images import ContainerImages
@@ -181,6 +182,8 @@ class Cluster:
         consent = Consent(delete_data, replace_nodes, drain_timeout, confirm=confirm)
         with parts.identity.runs.run("apply", prepares=True) as run:
             terraform = phases.provisioning.prepare(run, to_build=True, preflight=preflight)
+            if replace_nodes:
+                phases.provisioning.end_rollouts(terraform)
             if accept_host_keys:
                 phases.provisioning.forget_host_keys(terraform)
                 parts.connections.hosts.forget_keys()
@@ -223,6 +226,33 @@ class Cluster:
             deployment = built.deployment if built else parts.connections.hosts.reach(run)
             verdict = phases.repair.prove(deployment, chosen.permanent, check)
             result = phases.building.result(run, deployment, built=built, verdict=verdict)
+        return result
+
+    def rollout(self, request: RolloutRequest | None = None) -> RunResult:
+        """Make what `apply` makes, but give another image of a pool to its nodes one after the other, when their jobs
+        have ended; then verify the cluster. The first node is a canary. May be killed at any point: the next one goes
+        on.
+
+        Args:
+            request: which pools, and under which policy; None: all pools, under the default one.
+
+        Raises:
+            InputError: there is no such pool, none of its nodes could leave, the image has another distribution, or
+                the scheduler is not Slurm.
+            ToolError: it was taken back, or it stopped before every node had the image: with the reasons.
+            VerifyError: all nodes have the image, but a check failed or could not run.
+            GpuClusterError: see `errors`.
+        """
+        parts, phases = self._parts, self._parts.phases
+        by_hand = "Change the image in cluster.yml, then run: gpucluster apply --replace-nodes"
+        require_slurm(self.spec, "rollout", kubernetes=by_hand, otherwise=by_hand)
+        request = request or RolloutRequest()
+        request.chosen(self.spec)
+        with parts.identity.runs.run("rollout", prepares=True) as run:
+            terraform = phases.provisioning.prepare(run, to_build=True)
+            built = phases.rollouts.roll(run, terraform, request)
+            verdict = phases.verification.run(built.deployment, run)
+            result = phases.building.result(run, built.deployment, built=built, verdict=verdict)
         return result
 
     def verify(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gpucluster.cloud.baked_images import BakedImages
 from gpucluster.cloud.bastion import Bastion
+from gpucluster.cloud.boot_volumes import BootVolumes
 from gpucluster.cloud.console import Consoles
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.file_systems import FileSystems
@@ -105,6 +106,10 @@ class CloudClients:
     def pool_members(self) -> PoolMembers:
         """Finds the instances of pools."""
         return PoolMembers(self.cloud.access(), self.on_event)
+
+    def boot_volumes(self) -> BootVolumes:
+        """Replaces the boot volumes of instances in their place."""
+        return BootVolumes(self.cloud.access(), self.on_event)
 
     def consoles(self) -> Consoles:
         """Reads the serial consoles of instances."""

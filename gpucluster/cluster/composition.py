@@ -27,6 +27,7 @@ from gpucluster.lifecycle.provision import Provisioning
 from gpucluster.lifecycle.repair import Repair
 from gpucluster.lifecycle.replace import ElasticReplacement, OnKubernetes, OnSlurm
 from gpucluster.lifecycle.resize import Resizing
+from gpucluster.lifecycle.rollout import Rollouts
 from gpucluster.lifecycle.run_lock import RunLock
 from gpucluster.lifecycle.teardown import Teardown
 from gpucluster.lifecycle.verification import Verification
@@ -94,6 +95,7 @@ class Phases:
     baking: Baking
     repair: Repair
     elastic_replacement: ElasticReplacement
+    rollouts: Rollouts
     teardown: Teardown
 
 
@@ -330,6 +332,18 @@ def _phases(
             on_event=on_event,
         ),
         elastic_replacement=elastic_replacement,
+        rollouts=Rollouts(
+            spec=spec,
+            provisioning=provisioning,
+            building=building,
+            verification=verification,
+            draining=draining,
+            hosts=connections.hosts,
+            record=connections.record,
+            boot_volumes=clients.boot_volumes,
+            pool_members=clients.pool_members,
+            on_event=on_event,
+        ),
         teardown=Teardown(
             spec=spec,
             paths=paths,

@@ -303,12 +303,14 @@ class Ansible:
         ended = _killed_by(runner.rc)
         silent = [f"{host}: unreachable: {reason}" for host, reason in listener.unreachable.items()]
         reasons = [*silent, *listener.failures, *([ended] if ended else [])] or [_output_tail(runner)]
-        return AnsibleError(
+        error = AnsibleError(
             f"{playbook} failed:\n" + "\n".join(f"  {reason}" for reason in reasons),
             hint="Run it again: gpucluster apply. What is done already stays done"
             if ended and not listener.failures and not silent
             else "Fix the cause, then run: gpucluster apply. What is done already stays done",
         )
+        error.reasons = dict(reason.split(": ", 1) for reason in [*listener.failures, *silent])
+        return error
 
     def _variables_file(self, variables: Mapping[str, Any]) -> str:
         """The variables in a file: any user can read a command line."""

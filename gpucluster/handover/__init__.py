@@ -37,11 +37,14 @@ from gpucluster.handover.nodes import image_fingerprint, node_fingerprint
 from gpucluster.handover.outputs import (
     CONTRACT_VERSION,
     RECORDED,
+    ROLLOUTS,
+    ROLLOUTS_TYPE,
     SSH_AUTHORITY,
     Identity,
     OkeOutput,
     Outputs,
     PoolOutput,
+    rollouts,
 )
 from gpucluster.handover.variables import RDMA_PLUGINS, tfvars
 
@@ -52,6 +55,8 @@ __all__ = [
     "POLICY_VERSION",
     "RDMA_PLUGINS",
     "RECORDED",
+    "ROLLOUTS",
+    "ROLLOUTS_TYPE",
     "SSH_AUTHORITY",
     "UPGRADING_GROUP",
     "Autoscaling",
@@ -74,6 +79,7 @@ __all__ = [
     "permanent_names",
     "pool_group",
     "primary_gids",
+    "rollouts",
     "tfvars",
     "upgrading_inventory",
 ]

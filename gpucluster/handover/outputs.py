@@ -8,10 +8,13 @@ from typing import Any
 
 from gpucluster.cloud.members import PoolMember
 from gpucluster.errors import TerraformError
+from gpucluster.rollout.record import RolloutRecord, parse
 
 CONTRACT_VERSION = 1
 #: The parts of the output `identity` that are known only after the hosts were reached.
 RECORDED = ("host_keys", "certificates", "secrets")
+#: The output with the records of rollouts, by pool, and its type as Terraform's state writes it.
+ROLLOUTS, ROLLOUTS_TYPE = "rollouts", ("map", "string")
 #: The name of the ssh CA among the certificates.
 SSH_AUTHORITY = "ssh"
 
@@ -171,6 +174,14 @@ class Identity:
     def recorded(self) -> dict[str, dict[str, str]]:
         """What the hosts have reported of themselves, as the variable `recorded` takes it."""
         return {name: dict(getattr(self, name)) for name in RECORDED}
+
+
+def rollouts(outputs: Mapping[str, Any]) -> dict[str, RolloutRecord]:
+    """The rollouts of images that have not ended with the new one everywhere, by pool. A record that can't be read is
+    left out."""
+    texts = outputs.get(ROLLOUTS)
+    read = {pool: parse(str(text)) for pool, text in texts.items()} if isinstance(texts, Mapping) else {}
+    return {pool: record for pool, record in read.items() if record is not None}
 
 
 def _member(raw: Mapping[str, Any]) -> PoolMember:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -14,6 +15,7 @@ from gpucluster.kubernetes.manifests.gpus import on_hosts
 from gpucluster.oci import tags
 from gpucluster.oci.image_names import version_filter
 from gpucluster.oci.names import elastic_compartment
+from gpucluster.rollout.record import RolloutRecord
 from gpucluster.spec import ClusterSpec, ControllerSpec, Image, LoginSpec, NetworkSpec, Platform, PoolSpec
 from gpucluster.systems import matrix
 
@@ -41,6 +43,7 @@ def tfvars(
     standing_compartment: str = "",
     cluster_id: str = "",
     origin: str = "",
+    rollouts: Mapping[str, RolloutRecord] | None = None,
 ) -> dict[str, Any]:
     """The variables of the root module `terraform/cluster`.
 
@@ -58,6 +61,7 @@ def tfvars(
             a lost state, has left.
         cluster_id: the random identity of the cluster; empty if it has none.
         origin: who made the cluster, and where; empty if that is not known.
+        rollouts: images that roll through pools, by pool: their nodes have images of their own.
     """
     home, data = spec.storage.home, user_data or {}
     return {
@@ -84,9 +88,13 @@ def tfvars(
         "elastic_compartment": _elastic_compartment(spec, standing_compartment),
         "oke": _oke(spec),
         "pools": {
-            name: _pool_variables(name, pool, baked_images.get(name), data.get(name))
+            name: {
+                **_pool_variables(name, pool, baked_images.get(name), data.get(name)),
+                **_images_of_rollout(name, pool, (rollouts or {}).get(name)),
+            }
             for name, pool in spec.host_pools.items()
         },
+        "rollouts": {pool: record.to_json() for pool, record in (rollouts or {}).items()},
         "iam": dict(iam) if iam is not None else None,
         "node_iam": dict(node_iam) if node_iam is not None else None,
         "images": _images(spec),
@@ -225,6 +233,18 @@ def _pool_variables(name: str, pool: PoolSpec, baked_image_id: str | None, user_
         ),
         "availability_domain": pool.availability_domain,
         "baked_image_id": baked_image_id if pool.elastic else None,
+    }
+
+
+def _images_of_rollout(name: str, pool: PoolSpec, rollout: RolloutRecord | None) -> dict[str, Any]:
+    """The images of single nodes, and that of new elastic ones until the new image is proven. A cluster network
+    launches its members itself."""
+    if rollout is None or not rollout.before or pool.kind == "cluster_network":
+        return {"node_images": {}, "launch_image_id": None}
+    names, before = permanent_names(name, pool), Counter(rollout.before.values())
+    return {
+        "node_images": {node: image for node, image in rollout.images.items() if node in names},
+        "launch_image_id": before.most_common(1)[0][0] if pool.elastic else None,
     }
 
 

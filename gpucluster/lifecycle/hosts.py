@@ -143,6 +143,35 @@ class HostConnections:
             self._wait(deployment.hosts)
         return deployment
 
+    def locate(self) -> Deployment:
+        """Find every host, and wait for none.
+
+        Raises:
+            GpuClusterError: nothing was applied yet, or the cloud refused.
+        """
+        outputs = handover.Outputs.parse(self._sources.outputs())
+        deployment = Deployment.of(self._sources.spec, outputs, self._sources.pool_members().present)
+        self._open_bastion(outputs)
+        return deployment
+
+    def come_back(self, deployment: Deployment, nodes: Collection[str], deadline: float) -> dict[str, str]:
+        """Wait until these nodes have booted from another disk, and return why one has not, by its name.
+
+        Args:
+            deadline: seconds from now, for all of them together.
+
+        Raises:
+            ToolError: one has answered with another host key than its console shows.
+        """
+        hosts = [host for host in deployment.hosts if host.name in nodes]
+        ssh_client = self._sources.ssh_client()
+        self._sources.write(deployment.hosts, built=True)
+        known = ssh_client.host_keys()
+        silent = ssh_client.silent(hosts, deadline, self._on_event)
+        self._check_first_contacts([host for host in hosts if host.instance_id not in known])
+        ssh_client.write(deployment.hosts)
+        return silent
+
     def host_keys(self, deployment: Deployment) -> dict[str, str]:
         """The ssh host keys of hosts that were reached, by the instance's OCID."""
         known = self._sources.ssh_client().host_keys()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,6 +29,7 @@ from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.ownership import Ownership
 from gpucluster.lifecycle.resize import Resizing, Scaling, is_controller, is_host, recreated_addresses
 from gpucluster.operations.drain import DRAIN_TIMEOUT
+from gpucluster.rollout.record import RolloutRecord
 from gpucluster.spec import ClusterSpec, ControllerSpec, LoginSpec, PoolSpec
 from gpucluster.terraform.plan import ResourceChange, TerraformPlan
 from gpucluster.terraform.runner import Terraform
@@ -295,6 +296,7 @@ class Provisioning:
             with self._adoption.adopting(terraform, survey):
                 changes += self._change(terraform, consent)
             self._ownership.hold()
+            self._drop_ended_rollouts(terraform)
             # If the controller or the share is new, the baked images that fit are other ones than before.
             if terraform.set_variables(self._variables(terraform)):
                 changes += self._change(terraform, replace(consent, recreate=(), confirm=None))
@@ -380,6 +382,56 @@ class Provisioning:
             others = {name: text for name, text in identity.certificates.items() if name != handover.SSH_AUTHORITY}
             self.record(terraform, host_keys={}, certificates=others)
             terraform.set_variables(self._variables(terraform))
+
+    def note_rollouts(self, terraform: Terraform, rollouts: Mapping[str, RolloutRecord]) -> None:
+        """Write into the state how far images have rolled through pools, and let the next plan follow it.
+
+        Args:
+            terraform: of this run, after its `prepare`.
+            rollouts: by pool; a pool that is left out has none.
+
+        Raises:
+            TerraformError: Terraform refused.
+        """
+        texts = {pool: record.to_json() for pool, record in rollouts.items()}
+        terraform.set_output(handover.ROLLOUTS, texts, handover.ROLLOUTS_TYPE)
+        terraform.set_variables(self._variables(terraform))
+
+    def end_rollouts(self, terraform: Terraform) -> None:
+        """Let every node have the image of its pool from the next plan on.
+
+        Raises:
+            TerraformError: Terraform refused.
+        """
+        if handover.rollouts(terraform.outputs()):
+            self.note_rollouts(terraform, {})
+
+    @staticmethod
+    def _drop_ended_rollouts(terraform: Terraform) -> None:
+        """A rollout that has ended before every node had the image is over as soon as cluster.yml asks for the images
+        that the nodes have."""
+        outputs = terraform.outputs()
+        records = handover.rollouts(outputs)
+        pools = handover.Outputs.parse(outputs).pools if records else {}
+        left = {
+            pool: record
+            for pool, record in records.items()
+            if pool in pools and not (record.ended and set(record.images.values()) <= {pools[pool].image_id})
+        }
+        if left != records:
+            texts = {pool: record.to_json() for pool, record in left.items()}
+            terraform.set_output(handover.ROLLOUTS, texts, handover.ROLLOUTS_TYPE)
+
+    def forget_disks(self, terraform: Terraform, instances: Collection[str]) -> None:
+        """Take the host keys of instances that get another boot volume out of the state.
+
+        Args:
+            instances: their OCIDs.
+        """
+        host_keys = handover.Identity.parse(terraform.outputs()).host_keys
+        kept = {ocid: key for ocid, key in host_keys.items() if ocid not in instances}
+        self.record(terraform, host_keys=kept)
+        terraform.set_variables(self._variables(terraform))
 
     def recover(self, terraform: Terraform, run: Run) -> Recovered:
         """Put everything that the cloud has of the cluster into Terraform's state, and change nothing else.
@@ -502,6 +554,7 @@ class Provisioning:
             standing_compartment=self._standing_compartment(terraform),
             cluster_id=self._ownership.id,
             origin=self._ownership.origin,
+            rollouts=handover.rollouts(terraform.outputs()),
         )
 
     def _standing_compartment(self, terraform: Terraform) -> str:

@@ -55,6 +55,7 @@ _HARMLESS = frozenset({"tainted", "requested"})
 # The attributes whose update replaces the boot volume of an instance, or reboots it (docs: UpdateInstanceDetails).
 _BOOT_VOLUME = ("source_details.source_id", "source_details.source_type")
 _REBOOTING = ("shape", "shape_config", "platform_config", "launch_options", "fault_domain")
+_ANOTHER_IMAGE = "another image would replace its boot volume, with everything on it"
 _KINDS = {
     "cluster_network": "a cluster network",
     "compute_cluster": "a compute cluster",
@@ -331,7 +332,7 @@ def _why(change: ResourceChange, output: handover.PoolOutput | None, desired: Po
         if desired.availability_domain not in (None, output.availability_domain):
             return f"availability_domain {output.availability_domain} would become {desired.availability_domain}"
     if change.action == "update":
-        return "another image would replace its boot volume, with everything on it"
+        return _ANOTHER_IMAGE
     if change.forced_by:
         return f"{', '.join(change.forced_by)} can't be changed in place"
     return change.reason.replace("_", " ")
@@ -571,7 +572,10 @@ def _check_nothing_else(plan: TerraformPlan, changes: Scaling, spec: ClusterSpec
 
 def _refused(replaced: Sequence[Replacement]) -> ReplacementError:
     listed = "\n".join(f"  {replacement}" for replacement in replaced)
+    only_images = all(_NODE.search(each.address) and each.why == _ANOTHER_IMAGE for each in replaced)
+    rolling = "To give nodes the image one after the other, run: gpucluster rollout. " if only_images else ""
     return ReplacementError(
         f"this would delete or recreate what cluster.yml still asks for:\n{listed}",
-        hint="Undo the change in cluster.yml, or pass --replace-nodes: apply waits for the jobs on these nodes first",
+        hint=f"{rolling}Undo the change in cluster.yml, or pass --replace-nodes: apply waits for the jobs on these "
+        "nodes first",
     )

@@ -17,9 +17,9 @@ from typing import TypeVar
 from gpucluster import process
 from gpucluster.errors import GpuClusterError, ToolError
 from gpucluster.events import Event, EventKind, Sink, warn
-from gpucluster.node_agent.rules.reasons import drained_by_apply
+from gpucluster.node_agent.rules.reasons import drained_by_apply, drained_by_rollout
 from gpucluster.operations.controller import ControllerConnection
-from gpucluster.slurm.states import JOB_ON_NODES, SINFO_BUSY, SINFO_CLOSED, sinfo_word
+from gpucluster.slurm.states import JOB_ON_NODES, SINFO_BUSY, SINFO_CLOSED, SINFO_RESERVED, sinfo_word
 from gpucluster.waiting import wait_until
 
 # Seconds to wait for jobs, by default.
@@ -54,6 +54,16 @@ class SlurmNode:
     def busy(self) -> bool:
         """Whether a job runs there or is being cleaned up."""
         return self.state in SINFO_BUSY
+
+    @property
+    def reserved(self) -> bool:
+        """Whether a reservation holds it now."""
+        return self.state in SINFO_RESERVED
+
+    @property
+    def drained_by_rollout(self) -> bool:
+        """Whether a rollout of an image has taken it out of service."""
+        return not self.takes_jobs and drained_by_rollout(self.reason)
 
     @property
     def drained_by_us(self) -> bool:
@@ -159,6 +169,37 @@ class Draining:
             return
         for name in drained:
             self._on_event(Event(EventKind.RESOURCE, f"node {name}", "resumed", "it is in cluster.yml again"))
+
+    def release(self, names: Collection[str]) -> dict[str, str]:
+        """Let the nodes among these into service that a rollout has drained, and wait until they take jobs.
+
+        Returns:
+            why one takes none, by its name.
+
+        Raises:
+            ToolError: Slurm does not answer.
+        """
+        nodes = self._with_retries(self._nodes)
+        drained = [name for name in sorted(names) if name in nodes and nodes[name].drained_by_rollout]
+        if drained:
+            self._update(drained, "state=resume")
+        closed: dict[str, str] = {}
+
+        def serve() -> bool:
+            nonlocal closed
+            now = self._with_retries(self._nodes)
+            closed = {
+                name: now[name].reason if name in now and not now[name].takes_jobs else "its slurmd does not answer"
+                for name in names
+                if name not in now or not now[name].takes_jobs or not now[name].answers
+            }
+            return not closed
+
+        wait_until(serve, _ANSWERS_WITHIN, _POLL)
+        for name in drained:
+            if name not in closed:
+                self._on_event(Event(EventKind.RESOURCE, f"node {name}", "resumed"))
+        return closed
 
     def remove(self, names: Collection[str]) -> None:
         """Nothing: Slurm's nodes are those of slurm.conf, which the next step writes."""

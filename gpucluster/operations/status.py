@@ -16,6 +16,7 @@ from typing import Any
 
 from gpucluster.cloud.tagged_resources import TaggedResource, certainly_listed
 from gpucluster.controller.kubernetes.certificates import WARN_WITHIN_DAYS
+from gpucluster.handover import rollouts
 from gpucluster.handover.adoption import missing, untracked
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
@@ -224,8 +225,24 @@ class StatusFindings:
     def pending(self) -> tuple[str, ...]:
         """What an interrupted run has left to do, in sentences."""
         return tuple(
-            filter(None, [self._interrupted(), self._not_in_state(), self._not_in_cloud(), self._unconfigured()])
+            filter(
+                None,
+                [
+                    self._interrupted(),
+                    self._not_in_state(),
+                    self._not_in_cloud(),
+                    self._unconfigured(),
+                    *self._rollouts(),
+                ],
+            )
         )
+
+    def _rollouts(self) -> list[str]:
+        outputs = self.contents.outputs if self.contents else {}
+        return [
+            f"the rollout of pool {pool} is not complete: {record.text}. gpucluster rollout goes on"
+            for pool, record in sorted(rollouts(outputs).items())
+        ]
 
     def _interrupted(self) -> str:
         run = self.runs.last_change

@@ -88,6 +88,10 @@ SINFO_RESUMABLE = SINFO_DRAINED | {"down"}
 SINFO_BUSY = frozenset({"allocated", "completing", "draining", "failing", "mixed"})
 
 
+#: A reservation holds the node, and no job of it runs there now.
+SINFO_RESERVED = frozenset({"maint", "reserved"})
+
+
 class NodeHealth(StrEnum):
     """What a state of sinfo means for a node."""
 

@@ -162,6 +162,17 @@ class SshClient:
                     hint="Read the console history of these instances, then run: gpucluster apply",
                 )
 
+    def silent(self, hosts: Sequence[Host], deadline: float, on_event: Sink = ignore) -> dict[str, str]:
+        """Wait as `wait` does, and return why a host is not ready, by its name; empty if all are.
+
+        Args:
+            hosts: which are reached through one that answers.
+            deadline: seconds from now, for all hosts together.
+        """
+        texts = Waiting(self.argv, hosts, time.monotonic() + deadline, on_event).failures()
+        named = {host.name: [text for text in texts if text.startswith(f"{host.name}: ")] for host in hosts}
+        return {name: of_host[0].removeprefix(f"{name}: ") for name, of_host in named.items() if of_host}
+
     def forget(self, instances: Collection[str]) -> None:
         """Forget the host keys of these instances, and close the shared connections: a host that boots again has ended
         them, and ssh notices that only after 45 seconds.

@@ -317,14 +317,17 @@ class Terraform:
         """The output values by name; empty if nothing was applied yet."""
         return self._state.contents().outputs
 
-    def set_output(self, name: str, value: Any) -> None:
+    def set_output(self, name: str, value: Any, new_type: Sequence[str] | None = None) -> None:
         """Write the value of an output into the state, after `init`. Its type must stay the same.
+
+        Args:
+            new_type: the type of an output that an earlier release did not have; None: it must be there.
 
         Raises:
             LockedError: another run holds the state.
             TerraformError: Terraform refused.
         """
-        self._state.set_output(self._root, name, value)
+        self._state.set_output(self._root, name, value, new_type)
         self._state.protect()
 
     def contents(self, *, damaged_is_empty: bool = False) -> StateContents:

@@ -210,12 +210,14 @@ class TerraformState:
             return read_saved(file) if file.exists() else ""
         return self._run(self._opened(backend), ("state", "pull"))
 
-    def set_output(self, root: Path, name: str, value: Any) -> None:
+    def set_output(self, root: Path, name: str, value: Any, new_type: Sequence[str] | None = None) -> None:
         """Write the value of an output that is there, without a plan: that would ask the cloud about every resource.
         The type of the value must stay the same, and the next plan must come to this value.
 
         Args:
             root: the root module, initialized for the desired backend.
+            new_type: the type of an output that an earlier release did not have, as the state writes it; None: the
+                output must be there.
 
         Raises:
             LockedError: another run holds the state.
@@ -223,6 +225,8 @@ class TerraformState:
         """
         try:
             state = bounded.loads(self._text(self._desired))
+            if new_type is not None:
+                state["outputs"].setdefault(name, {"type": list(new_type)})
             state["outputs"][name]["value"] = value
             state["serial"] += 1
         except (OSError, ValueError, LookupError, TypeError) as error:

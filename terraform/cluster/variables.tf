@@ -454,7 +454,7 @@ variable "origin" {
 }
 
 variable "pools" {
-  description = "Pools of compute nodes by name. kind is how a pool is built: cluster_network (permanent RDMA nodes), compute_cluster (RDMA nodes that are created and removed) or instances (no RDMA). count is the number of permanent nodes, max_count the number that the pool may grow to. node_names are the names of the permanent nodes that are created individually; a cluster network names its members itself. rdma_plugins are the agent plugins that are enabled when rdma is true, disabled_plugins those that are disabled. availability_domain is that of the pool; null means that of the cluster. baked_image_id is the OCID of the image from which elastic nodes are launched, ready to join; null means the image of the permanent nodes. platform are firmware settings of a bare metal shape: its type, NUMA nodes per socket (NPS0, NPS1, NPS2, NPS4) and simultaneous multi-threading. Boot volume and user_data are as for the controller."
+  description = "Pools of compute nodes by name. kind is how a pool is built: cluster_network (permanent RDMA nodes), compute_cluster (RDMA nodes that are created and removed) or instances (no RDMA). count is the number of permanent nodes, max_count the number that the pool may grow to. node_names are the names of the permanent nodes that are created individually; a cluster network names its members itself. rdma_plugins are the agent plugins that are enabled when rdma is true, disabled_plugins those that are disabled. availability_domain is that of the pool; null means that of the cluster. baked_image_id is the OCID of the image from which elastic nodes are launched, ready to join; null means the image of the permanent nodes. platform are firmware settings of a bare metal shape: its type, NUMA nodes per socket (NPS0, NPS1, NPS2, NPS4) and simultaneous multi-threading. node_images are the OCIDs of the images of single nodes that Terraform creates, by name, while an image rolls through the pool; the others have that of the pool. launch_image_id is the image of new elastic nodes meanwhile, where none is baked. Boot volume and user_data are as for the controller."
   type = map(object({
     kind                    = string
     shape                   = string
@@ -477,6 +477,8 @@ variable "pools" {
     user_data           = optional(string)
     availability_domain = optional(string)
     baked_image_id      = optional(string)
+    node_images         = optional(map(string), {})
+    launch_image_id     = optional(string)
   }))
   default  = {}
   nullable = false
@@ -587,6 +589,13 @@ variable "recorded" {
   })
   default  = {}
   nullable = false
+}
+
+variable "rollouts" {
+  description = "Images that roll through pools: what gpucluster stores of each between two steps, as JSON by pool. They are only stored."
+  type        = map(string)
+  default     = {}
+  nullable    = false
 }
 
 variable "region" {

@@ -90,8 +90,8 @@ def test_every_command_explains_itself() -> None:
 
     walk(cli)
     assert set(_inner(cli)) == {
-        "init", "validate", "plan", "apply", "status", "verify", "replace", "ssh", "inventory", "output", "destroy",
-        "local", "image", "autoscaler", "preflight", "policies", "user", "group", "backup",
+        "init", "validate", "plan", "apply", "status", "verify", "replace", "rollout", "ssh", "inventory", "output",
+        "destroy", "local", "image", "autoscaler", "preflight", "policies", "user", "group", "backup",
         "restore", "slurm", "kubernetes", "kubeconfig", "kubectl", "software", "state", "list", "runs", "logs",
         "dashboard", "job", "exposure", "support-bundle",
     }  # fmt: skip

@@ -52,6 +52,7 @@ CHANGES: Mapping[str, tuple[str, ...]] = {
     "plan": (),  # it changes nothing, but it would show another cluster's resources as this one's
     "replace": ("compute-1",),
     "restore": ("cluster.yml",),
+    "rollout": (),
     "slurm upgrade": (),
     "state recover": (),
     "state unlock": ("0a1b2c3d",),

@@ -25,6 +25,7 @@ from gpucluster.lifecycle.resize import (
     Present,
     Resizing,
     Scaling,
+    _refused,
     desired_names,
     nodes_to_add,
     nodes_to_remove,
@@ -266,6 +267,15 @@ def test_another_image_takes_the_disk_of_a_node_and_of_the_controller() -> None:
     assert found(PLAIN, ResourceChange(instance("compute", 2), "update", changed=IMAGE)) == [f"node compute-2: {why}"]
     (words,) = found(PLAIN, ResourceChange(CONTROLLER, "update", changed=IMAGE))
     assert words == f"the controller, with what the scheduler stores and the user directory: {why}"
+
+
+def test_who_is_refused_another_image_of_nodes_alone_learns_of_the_rollout() -> None:
+    def hint(*changes: ResourceChange) -> str:
+        return _refused(replacements(changes, PLAIN, outputs_of(), {"compute": MEMBERS})).hint
+
+    node = ResourceChange(instance("compute", 2), "update", changed=IMAGE)
+    assert "gpucluster rollout" in hint(node)
+    assert "gpucluster rollout" not in hint(node, ResourceChange(CONTROLLER, "update", changed=IMAGE))
 
 
 @pytest.mark.parametrize(

@@ -306,7 +306,8 @@ def test_every_update_of_an_instance_has_a_work_request_that_finishes(
     """The provider waits for it, and then looks for the instance among its resources, with the action UPDATED."""
     wire = Wire(api)
     if "sourceDetails" in update:
-        update["sourceDetails"]["imageId"] = api.named_image("Oracle-Linux-8.10-2025.08.31-0").id
+        debian = api.compute.list_images(api.tenancy, operating_system="Debian", operating_system_version="12").data
+        update["sourceDetails"]["imageId"] = debian[0].id
     reply = wire.client.call("PUT", f"{CORE}/instances/{instance.id}", body=update)
     work = f"{CORE}/workRequests/{reply.headers['opc-work-request-id']}"
     found = wire.finished(work)

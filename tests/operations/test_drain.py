@@ -11,7 +11,7 @@ import pytest
 
 from gpucluster.errors import ToolError
 from gpucluster.events import Event
-from gpucluster.node_agent.rules.reasons import CHANGED, REMOVED
+from gpucluster.node_agent.rules.reasons import CHANGED, REMOVED, ROLLED
 from gpucluster.operations import drain
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import Draining, SlurmJob, SlurmNode, jobs_of, nodes_of
@@ -60,6 +60,14 @@ def test_nodes_are_read_from_what_sinfo_prints() -> None:
 def test_what_a_state_means(state: str, takes_jobs: bool, busy: bool) -> None:
     node = SlurmNode(state, "none")
     assert (node.takes_jobs, node.busy) == (takes_jobs, busy)
+
+
+def test_who_has_drained_a_node_is_told_by_its_reason() -> None:
+    booted = SlurmNode("drained", f"{ROLLED} : Node unexpectedly rebooted")
+    assert (booted.drained_by_rollout, booted.drained_by_us) == (True, False)
+    assert not SlurmNode("idle", ROLLED).drained_by_rollout
+    assert not SlurmNode("drained", CHANGED).drained_by_rollout
+    assert [SlurmNode(state, "none").reserved for state in ("reserved", "maint", "idle")] == [True, True, False]
 
 
 def test_jobs_are_read_from_what_squeue_prints() -> None:

@@ -13,6 +13,7 @@ from gpucluster.cloud.tagged_resources import TaggedResource
 from gpucluster.errors import CloudError, ToolError
 from gpucluster.operations.kubernetes import ControlPlaneCertificate
 from gpucluster.operations.status import StatusFindings, StatusSources, status
+from gpucluster.rollout.record import asked, begin
 from gpucluster.spec import loads
 from gpucluster.terraform.addresses import human_name
 from gpucluster.terraform.state import StateContents, StateEntry
@@ -305,6 +306,16 @@ def test_any_resource_of_the_state_that_is_gone_is_named() -> None:
 def test_an_instance_of_the_state_that_is_gone_is_pending() -> None:
     left: Sequence[TaggedResource] = [each for each in BUILT if each is not CONTROLLER]
     assert _found(resources=left).pending == ("in Terraform's state, but not in the cloud: demo-controller",)
+
+
+def test_a_rollout_that_is_not_complete_is_pending() -> None:
+    record = asked(begin({"cpu-1": "old", "cpu-2": "old"}, "new"), {"cpu-1": "new"})
+    outputs = {**STATE.outputs, "rollouts": {"cpu": record.to_json(), "gpu": "damaged"}}
+    (text,) = _found(contents=replace(STATE, outputs=outputs)).pending
+    assert text == (
+        "the rollout of pool cpu is not complete: 0 of 2 nodes have the new image; in work: cpu-1. "
+        "gpucluster rollout goes on"
+    )
 
 
 def test_members_of_a_cluster_network_and_elastic_nodes_are_not_terraforms() -> None:

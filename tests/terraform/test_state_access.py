@@ -71,6 +71,19 @@ def test_what_the_hosts_reported_is_written_without_a_plan_and_the_next_plan_com
         assert (plan.changes, plan.changes_outputs) == ((), False)
 
 
+def test_the_state_gets_an_output_that_the_last_apply_did_not_have(machine: Machine) -> None:
+    machine.apply("local", {})
+    terraform = machine.terraform("local", {})
+    with terraform.hold_state():
+        terraform.prepare()
+        terraform.init()
+        with pytest.raises(TerraformError):
+            terraform.set_output("rollouts", {"cpu": "{}"})
+        for value in ({"cpu": "{}"}, {}):
+            terraform.set_output("rollouts", value, ("map", "string"))
+            assert terraform.outputs()["rollouts"] == value
+
+
 def test_a_run_that_holds_the_state_reads_it_once_and_again_after_it_has_written(machine: Machine) -> None:
     with serving() as server:
         config = {"address": server.url, "lock_address": server.url}

@@ -89,6 +89,13 @@ def _details(cloud: CloudState, call: Call) -> Json:
     return row.body if row else {}
 
 
+def _details_of_update(cloud: CloudState, call: Call) -> Json:
+    """The same, with the image that the request asks for."""
+    source: Json = call.body().get("sourceDetails") or {}
+    now = _details(cloud, call)
+    return {**now, "sourceDetails": {**(now.get("sourceDetails") or {}), **source}}
+
+
 def _get(cloud: CloudState, call: Call) -> Reply:
     return show(cloud.get("instance", call.path["instanceId"]))
 
@@ -118,7 +125,7 @@ def _update(cloud: CloudState, call: Call) -> Reply:
         source: Json = body.get("sourceDetails") or {}
         replaces = source.get("imageId") not in (None, instance.body["imageId"])
         if replaces:
-            work_request = _change_image(cloud, instance, source)
+            work_request = _change_image(cloud, instance, source, str(body.get("updateOperationConstraint") or ""))
         elif reboots:
             instance, work_request = lifecycle.begin_action(cloud, instance, "SOFTRESET", "UpdateInstance")
         else:
@@ -133,11 +140,25 @@ def _update(cloud: CloudState, call: Call) -> Reply:
     return show(cloud.get("instance", instance.id), {"opc-work-request-id": work_request})
 
 
-def _change_image(cloud: CloudState, instance: Resource, source: Json) -> str:
-    """Begin the replacement of the boot volume. Returns the work request."""
-    if instance.state != LifecycleState.RUNNING:
+def _change_image(cloud: CloudState, instance: Resource, source: Json, constraint: str) -> str:
+    """Begin the replacement of the boot volume. Returns the work request.
+
+    Virtual machines and bare metal can get one; another distribution and images of the marketplace are refused (docs:
+    Replacing a Boot Volume). OCI documents no codes for these refusals: those of other invalid parameters are used.
+    """
+    if instance.state not in (LifecycleState.RUNNING, LifecycleState.STOPPED) or instance.hidden.get("replacing"):
         raise incorrect_state(f"Instance {instance.id} is {instance.state}; its boot volume can't be replaced now")
+    if constraint == "AVOID_DOWNTIME" and instance.state == LifecycleState.RUNNING:
+        raise incorrect_state(f"Instance {instance.id} must stop to get another boot volume (AVOID_DOWNTIME)")
     image = choose_image(cloud, {**instance.body, "sourceDetails": source})
+    if image.hidden.get("listing"):
+        raise invalid(f"Image {image.id} is of the marketplace; a boot volume can't be replaced with it")
+    before = cloud.store.get("image", instance.hidden["image"])
+    if before is not None and before.body["operatingSystem"] != image.body["operatingSystem"]:
+        raise invalid(
+            f"Image {image.id} has {image.body['operatingSystem']}, and the boot volume of instance {instance.id} has "
+            f"{before.body['operatingSystem']}; it can be replaced with the same distribution only"
+        )
     preserve = bool(source.get("isPreserveBootVolumeEnabled", False))
     return lifecycle.change_boot_volume(cloud, instance, image, preserve=preserve)
 
@@ -215,7 +236,7 @@ def routes(cloud: CloudState) -> list[ApiRoute]:
         ApiRoute("POST", f"{CORE}/instances", "LaunchInstance", partial(_launch, cloud), lambda call: call.body()),
         ApiRoute("GET", f"{CORE}/instances", "ListInstances", partial(_list, cloud)),
         ApiRoute("GET", one, "GetInstance", partial(_get, cloud), details),
-        ApiRoute("PUT", one, "UpdateInstance", partial(_update, cloud), details),
+        ApiRoute("PUT", one, "UpdateInstance", partial(_update, cloud), partial(_details_of_update, cloud)),
         ApiRoute("POST", one, "InstanceAction", partial(_action, cloud), details),
         ApiRoute("DELETE", one, "TerminateInstance", partial(_terminate, cloud), details),
         ApiRoute("GET", work, "ListWorkRequests", partial(_work_requests, cloud)),

@@ -221,64 +221,113 @@ def begin_action(cloud: CloudState, instance: Resource, action: str, operation: 
     return cloud.set_state("instance", instance.id, ACTIONS[action][1]), work_request
 
 
+# What an instance has of its boot volume: it gets the old values again if a replacement fails.
+_OF_BOOT_VOLUME = ("image", "engine_image", "login_user", "boot_volume", "boot_volume_attachment")
+
+
 def change_boot_volume(cloud: CloudState, instance: Resource, image: Resource, *, preserve: bool) -> str:
     """Give an instance a boot volume made from another image, in the caller's transaction. Returns the work request.
 
-    `start_replacement` boots it. The instance keeps its OCID, its addresses and its metadata; what was on the disk is
-    gone (docs: Replacing a Boot Volume).
+    `start_replacement` boots it. The instance stops, and returns to the state that it had; it keeps its OCID, its
+    addresses and its metadata. What was on the disk is gone, unless the old volume is preserved (docs: Replacing a Boot
+    Volume).
 
     Args:
-        preserve: keep the old volume's row.
+        preserve: keep the old volume.
     """
-    for part in _PARTS:
-        if part.kind.startswith("bootvolume"):
-            kept = part.kind == "bootvolume" and preserve
-            state = part.running if kept else part.gone
-            cloud.set_state(part.kind, instance.hidden[part.member], state, gone=not kept)
-    source: Json = {**instance.body["sourceDetails"], "imageId": image.id}
-    instance.body |= {"imageId": image.id, "image": image.id, "sourceDetails": source}
+    old = {name: instance.hidden.get(name, "") for name in _OF_BOOT_VOLUME}
+    source: Json = instance.body["sourceDetails"]
+    instance.hidden["replacing"] = {"old": old, "source": source, "preserve": preserve, "state": instance.state}
+    instance.body |= {"imageId": image.id, "image": image.id, "sourceDetails": {**source, "imageId": image.id}}
     instance.hidden |= boot_rows(cloud, instance, {}, image)
     instance.hidden |= {
         "image": image.id,
         "engine_image": image.hidden["engine_image"],
         "login_user": image.hidden.get("login_user", BASE_USER),
-        "replacing": True,
     }
-    cloud.store.save(instance)
     work_request = cloud.begin_work("UpdateInstance", "instance", instance)
     instance.hidden["replacement_work_request"] = work_request
     cloud.store.save(instance)
-    cloud.set_state("instance", instance.id, LifecycleState.STARTING)
+    if instance.state == LifecycleState.RUNNING:
+        cloud.set_state("instance", instance.id, LifecycleState.STOPPING)
     return work_request
 
 
 def start_replacement(cloud: CloudState, ocid: str) -> None:
     """Boot an instance from its new boot volume, in the background."""
-    cloud.submit(f"boot volume of {ocid}", lambda: _replace(cloud, ocid))
+    try:
+        effect = cloud.faults.replace_boot_volume(launch_facts(cloud, cloud.get("instance", ocid).body))
+    except ApiError as error:
+        effect = Effect(error=error)
+    cloud.submit(f"boot volume of {ocid}", lambda: _replace(cloud, ocid, effect), effect.delay, effect)
 
 
-def _replace(cloud: CloudState, ocid: str) -> None:
+def _replace(cloud: CloudState, ocid: str, effect: Effect) -> None:
     with cloud.locked(ocid):
         instance = cloud.get("instance", ocid)
         if not instance.hidden.get("replacing") or instance.state == LifecycleState.TERMINATING:
             return
+        stopped = instance.hidden["replacing"]["state"] == LifecycleState.STOPPED
         work_request = instance.hidden.get("replacement_work_request", "")
         try:
             cloud.engine.terminate(instance.hidden["name"])
-            cloud.engine.launch(_request(cloud, instance))
-        except GpuClusterError as error:
+            if not stopped:
+                cloud.set_state("instance", ocid, LifecycleState.STARTING)
+            if effect.error is not None:
+                raise effect.error
+            if not effect.dead:
+                cloud.engine.launch(_request(cloud, instance))
+        except (GpuClusterError, ApiError) as error:
             log.error("the boot volume of %s can't be replaced: %s", ocid, error)
-            cloud.end_work(work_request, errors=(("InternalError", str(error)),))
-        with cloud.store.transaction():
-            fresh = cloud.get("instance", ocid)
-            for name in ("replacing", "replacement_work_request"):
-                fresh.hidden.pop(name, None)
-            cloud.store.save(fresh)
-            for part in _PARTS:
-                if part.kind.startswith("bootvolume"):
-                    cloud.set_state(part.kind, fresh.hidden[part.member], part.running)
+            code, message = (
+                (error.code, error.message) if isinstance(error, ApiError) else ("InternalError", str(error))
+            )
+            cloud.end_work(work_request, errors=((code, message),))
+            _roll_back(cloud, ocid)
+        else:
+            _end_replacement(cloud, ocid, dead=effect.dead)
+        if stopped:
+            cloud.engine.stop(instance.hidden["name"])
         cloud.end_work(work_request, action=WorkAction.UPDATED)
         sync_state(cloud, ocid)
+
+
+def _end_replacement(cloud: CloudState, ocid: str, *, dead: bool) -> None:
+    """The new volume is attached, and the old one is detached; it is gone unless it is preserved."""
+    with cloud.store.transaction():
+        fresh = cloud.get("instance", ocid)
+        replacing: Json = fresh.hidden.pop("replacing")
+        fresh.hidden.pop("replacement_work_request", None)
+        fresh.hidden["dead"] = dead
+        cloud.store.save(fresh)
+        for part in _PARTS:
+            if part.kind.startswith("bootvolume"):
+                kept = part.kind == "bootvolume" and replacing["preserve"]
+                cloud.set_state(
+                    part.kind, replacing["old"][part.member], part.running if kept else part.gone, gone=not kept
+                )
+                cloud.set_state(part.kind, fresh.hidden[part.member], part.running)
+
+
+def _roll_back(cloud: CloudState, ocid: str) -> None:
+    """Boot an instance from its old volume, and delete the new one, as OCI tries to (docs: Rollback for Boot Volume
+    Replacement)."""
+    with cloud.store.transaction():
+        fresh = cloud.get("instance", ocid)
+        replacing: Json = fresh.hidden.pop("replacing")
+        fresh.hidden.pop("replacement_work_request", None)
+        new = {member: fresh.hidden[member] for member in ("boot_volume", "boot_volume_attachment")}
+        fresh.hidden |= replacing["old"]
+        image = replacing["old"]["image"]
+        fresh.body |= {"imageId": image, "image": image, "sourceDetails": replacing["source"]}
+        cloud.store.save(fresh)
+        for part in _PARTS:
+            if part.kind.startswith("bootvolume"):
+                cloud.set_state(part.kind, new[part.member], part.gone, gone=True)
+    try:
+        cloud.engine.launch(_request(cloud, cloud.get("instance", ocid)))
+    except GpuClusterError as error:
+        log.error("%s does not boot from its old boot volume either: %s", ocid, error)
 
 
 def start_stopped(cloud: CloudState, ocid: str) -> None:

@@ -129,14 +129,14 @@ def _recover_instance(cloud: CloudState, instance: Resource, container_state: Ru
                 lifecycle.start_launch(cloud, instance.id)
         case LifecycleState.TERMINATING:
             lifecycle.start_termination(cloud, instance.id)
+        case _ if instance.hidden.get("replacing"):
+            lifecycle.start_replacement(cloud, instance.id)
         case LifecycleState.STOPPED if instance.hidden.get("stopped_by_itself"):
             cloud.submit(f"start {instance.id}", partial(_start_stopped, cloud, instance.id, container_state))
         case LifecycleState.STOPPED | LifecycleState.STOPPING:
             cloud.submit(f"settle {instance.id}", partial(_stop_running, cloud, instance.id, container_state))
         case LifecycleState.CREATING_IMAGE:
             pass  # the job of its image, which also continues, resets the state
-        case _ if instance.hidden.get("replacing"):
-            lifecycle.start_replacement(cloud, instance.id)
         case _:
             if instance.hidden.get("dead"):
                 return

@@ -322,11 +322,15 @@ def launch_facts(cloud: CloudState, details: Json) -> Facts:
     """The attributes of an instance, or of launch details, that a fault can filter by."""
     configuration = str(details.get("instanceConfigurationId") or "")
     row = cloud.store.get("instanceconfiguration", configuration)
+    source: Json = details.get("sourceDetails") or {}
+    image = str(source.get("imageId") or details.get("imageId") or "")
+    of_image = cloud.store.get("image", image)
     return {
         "shape": (str(details.get("shape")),),
         "availability_domain": (str(details.get("availabilityDomain")),),
         "display_name": (str(details.get("displayName")),),
         "instance_configuration": (configuration, *([str(row.body["displayName"])] if row else [])),
+        "image": (image, *([str(of_image.body["displayName"])] if of_image else [])),
     }
 
 

@@ -9,10 +9,12 @@ Which requests
     operation            the SDK's name (CreateVcn), a pattern (LaunchInstance*) or "*" for all; or a name that only the
                          local cloud has: BootInstance for what happens after a launch was accepted, EndInstance after
                          a termination, MakeImage after a CreateImage, ReleaseVnic after a mount target was deleted,
-                         whose VNIC is released later (the last three take `delay` and `until_removed` only). A
-                         pattern never matches these names.
-    shape, availability_domain, display_name, instance_configuration (OCID or display name)
+                         whose VNIC is released later (these three take `delay` and `until_removed` only), and
+                         ReplaceBootVolume after an UpdateInstance with another image was accepted. A pattern never
+                         matches these names.
+    shape, availability_domain, display_name, instance_configuration, image (the last two: OCID or display name)
                          patterns, too; an operation that is not about an instance has none of these and never matches.
+                         With UpdateInstance and ReplaceBootVolume, `image` is the new one.
 How often
     times                at most so many times, counted again after the fault was removed from the file and put back.
     every                only each n-th request that matches.
@@ -26,7 +28,9 @@ Effect
     lost_response        true: the operation is carried out, and the connection is closed without a response.
     stale_seconds        (ListInstances) the list as it was so many seconds ago.
     status, code or message with BootInstance   TERMINATED, and the work request FAILED with this.
-    dead                 (BootInstance) true: RUNNING, but no container is started.
+    status, code or message with ReplaceBootVolume   the instance has its old boot volume again, and the work request
+                         FAILED with this.
+    dead                 (BootInstance, ReplaceBootVolume) true: RUNNING, but no container is started.
     hosts                without an operation: the number of hosts of the `shape` (in the `availability_domain`); a
                          launch that finds none free gets 500 InternalError "Out of host capacity.".
 
@@ -50,12 +54,13 @@ from typing import Any
 from gpucluster.localcloud.state.wire import ApiError
 
 BOOT, END, MAKE_IMAGE, RELEASE_VNIC = "BootInstance", "EndInstance", "MakeImage", "ReleaseVnic"
-_OWN_OPERATIONS = (BOOT, END, MAKE_IMAGE, RELEASE_VNIC)
+REPLACE_BOOT_VOLUME = "ReplaceBootVolume"
+_OWN_OPERATIONS = (BOOT, END, MAKE_IMAGE, RELEASE_VNIC, REPLACE_BOOT_VOLUME)
 OUT_OF_CAPACITY = "Out of host capacity."
 Facts = Mapping[str, tuple[str, ...]]
 _Fault = Mapping[str, Any]
 
-_FILTERS = ("shape", "availability_domain", "display_name", "instance_configuration")
+_FILTERS = ("shape", "availability_domain", "display_name", "instance_configuration", "image")
 _NUMBERS = ("status", "times", "every", "after", "probability", "delay", "rate", "stale_seconds", "hosts")
 _TEXTS = ("operation", "code", "message", "comment", *_FILTERS)
 _SWITCHES = ("dead", "lost_response", "until_removed")
@@ -129,6 +134,10 @@ class Faults:
     def boot(self, facts: Facts) -> Effect:
         """What happens to an instance after its launch was accepted."""
         return self.effect_on(BOOT, lambda: facts)
+
+    def replace_boot_volume(self, facts: Facts) -> Effect:
+        """What happens to an instance after another image for it was accepted."""
+        return self.effect_on(REPLACE_BOOT_VOLUME, lambda: facts)
 
     def end(self, facts: Facts) -> Effect:
         """What happens to an instance after its termination was accepted."""

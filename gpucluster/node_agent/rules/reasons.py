@@ -19,6 +19,8 @@ REMOVED = f"{PREFIX} removed from cluster.yml"
 CHANGED = f"{PREFIX} changed by apply"
 #: The reason of a node that waits for its new release in an upgrade of Kubernetes, which lets it into service again.
 UPGRADED = f"{PREFIX} upgrade of Kubernetes"
+#: The reason of a node that gets another image in a rollout, which lets it into service again.
+ROLLED = f"{PREFIX} rollout of an image"
 #: The beginning of the reason of a node that failed checks, and of one that failed them again: a person decides on it.
 FAILED_CHECKS = f"{PREFIX} check failed:"
 FOR_A_PERSON = f"{PREFIX} check failed again, a person decides:"
@@ -79,6 +81,11 @@ def from_gpucluster(reason: str, user: str = "") -> bool:
 def drained_by_apply(reason: str) -> bool:
     """Whether apply drained the node. Slurmctld may have added its own reason when the node was rebooted."""
     return reason.partition(" : ")[0] in (REMOVED, CHANGED)
+
+
+def drained_by_rollout(reason: str) -> bool:
+    """Whether a rollout drained the node. Slurmctld may have added its own reason when the node booted."""
+    return reason.partition(" : ")[0] == ROLLED
 
 
 def drained_by_checks(reason: str) -> bool:

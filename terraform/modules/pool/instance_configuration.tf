@@ -35,7 +35,7 @@ resource "oci_core_instance_configuration" "this" {
 
       source_details {
         source_type             = "image"
-        image_id                = var.baked_image_id != null ? var.baked_image_id : var.image_id
+        image_id                = coalesce(var.baked_image_id, var.pool.launch_image_id, var.image_id)
         boot_volume_size_in_gbs = var.pool.boot_volume_gb
         boot_volume_vpus_per_gb = var.pool.boot_volume_vpus_per_gb
       }

@@ -12,7 +12,7 @@ module "instance" {
   defined_tags            = var.defined_tags
   freeform_tags           = var.freeform_tags
   hostname                = var.hostname_prefix == null ? null : "${var.hostname_prefix}${each.key}"
-  image_id                = var.image_id
+  image_id                = lookup(var.pool.node_images, each.key, var.image_id)
   memory_gb               = var.pool.memory_gb
   name                    = each.key
   ocpus                   = var.pool.ocpus

@@ -88,6 +88,9 @@ variable "pool" {
     rdma_plugins = list(string)
     # Plugins that are disabled, whatever rdma is.
     disabled_plugins = optional(list(string), [])
+    # The images of single nodes, by name, while another image rolls through the pool.
+    node_images     = optional(map(string), {})
+    launch_image_id = optional(string)
   })
   nullable = false
 }
