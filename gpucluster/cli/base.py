@@ -245,6 +245,7 @@ MODULES = {
     **dict.fromkeys(("kubeconfig", "kubectl"), "kubeconfig"),
     "kubernetes": "kubernetes",
     "local": "local",
+    "controller": "controller",
     "slurm": "slurm",
     "software": "software",
     "state": "state",

@@ -22,6 +22,7 @@ from gpucluster.cloud.clusters import CloudContents
 from gpucluster.cluster.autoscaler import AutoscalerOperations
 from gpucluster.cluster.backup import BackupOperations
 from gpucluster.cluster.composition import Options, compose
+from gpucluster.cluster.controller import ControllerOperations
 from gpucluster.cluster.hosts import HostOperations
 from gpucluster.cluster.images import ImageOperations
 from gpucluster.cluster.kubernetes import KubernetesOperations
@@ -108,6 +109,7 @@ class Cluster:
         self.hosts: HostOperations = HostOperations(parts)
         self.dashboard: Dashboard = Dashboard(spec, connections.controller, parts.on_event)
         self.backup: BackupOperations = BackupOperations(parts)
+        self.controller: ControllerOperations = ControllerOperations(parts)
         self.state: StateOperations = StateOperations(parts)
 
     def preflight(self) -> preflight.PreflightReport:

@@ -39,7 +39,7 @@ variable "compartment_id" {
 }
 
 variable "controller" {
-  description = "The controller: shape (with ocpus and memory_gb for a flexible one), size of the boot volume in GB and its performance in VPUs per GB, image, and user_data for cloud-init at the first boot, as plain text. The image is given by ocid, by listing of the marketplace (its display name or OCID; listing_version is its version in cluster.yml, and listing_filter the regular expressions that select it: of the versions that match all of matching and none of excluding, the newest), by operating_system and version (the newest, or that of the display name name), or by name alone. make_compatible adds the shape to the compatible shapes of a custom image, given by ocid. Another variant, such as aarch64, selects the image again."
+  description = "The controller: shape (with ocpus and memory_gb for a flexible one), size of the boot volume in GB and its performance in VPUs per GB, image, and user_data for cloud-init at the first boot, as plain text. The image is given by ocid, by listing of the marketplace (its display name or OCID; listing_version is its version in cluster.yml, and listing_filter the regular expressions that select it: of the versions that match all of matching and none of excluding, the newest), by operating_system and version (the newest, or that of the display name name), or by name alone. make_compatible adds the shape to the compatible shapes of a custom image, given by ocid. Another variant, such as aarch64, selects the image again. private_ip is the address that a new instance takes; null lets OCI choose. state_volume is the volume with its state: size in GB, and the device path under which the instance sees it; null has none."
   type = object({
     shape                   = string
     ocpus                   = optional(number)
@@ -61,7 +61,12 @@ variable "controller" {
       make_compatible = optional(bool, false)
       variant         = optional(string)
     })
-    user_data = optional(string)
+    user_data  = optional(string)
+    private_ip = optional(string)
+    state_volume = optional(object({
+      size_gb = number
+      device  = string
+    }))
   })
   nullable = false
 
