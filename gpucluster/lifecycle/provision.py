@@ -439,8 +439,6 @@ class Provisioning:
             recreated = (*recreated, CONTROLLER)
             self._keep_address(terraform)
         plan = terraform.plan(recreate=recreated)
-        if lost_controller(plan, terraform.outputs()) and self._keep_address(terraform):
-            plan = terraform.plan(recreate=recreated)
         if consent.replace_controller:
             _check_no_other_host(plan)
         lost = lost_homes(plan)
@@ -455,6 +453,8 @@ class Provisioning:
                 hint="Undo the change in cluster.yml. To give the volume up, move the state back first: "
                 "docs/how-to/controller.md",
             )
+        if lost_controller(plan, terraform.outputs()) and self._keep_address(terraform):
+            plan = terraform.plan(recreate=recreated)
         plan = self._resizing.drain_and_detach(
             terraform,
             plan,
