@@ -85,6 +85,7 @@ class Cluster:
         hosts: ssh to the hosts, and Ansible's inventory.
         dashboard: Grafana's or Prometheus' pages on a port of this machine.
         backup: users, accounting and the control plane in a file.
+        controller: the controller itself: another machine in its place.
         state: Terraform's state, outputs and lock.
     """
 
