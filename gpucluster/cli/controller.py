@@ -24,9 +24,9 @@ def controller_replace(context: Context, provider: str, yes: bool) -> None:
     nodes go on. It works as well when the old machine is gone.
     """
     with cluster_of(context, provider) as (cluster, reporter):
+        cluster.state.require_own()
         cluster.controller.require_volume()
         if context.can_ask and not yes:
-            cluster.state.require_own()
             reporter.close()
             text = "The controller is stopped and terminated; what is on its boot disk will be lost. Replace it"
             if not click.confirm(text, default=False, err=True):

@@ -182,6 +182,15 @@ class TaggedResources:
         marked = (replace(each, launched_by_others=True) if each.id in members else each for each in tagged)
         return tuple(sorted([*marked, *exports], key=lambda resource: KINDS[resource.kind]))
 
+    def volumes(self) -> tuple[TaggedResource, ...]:
+        """The block volumes among them.
+
+        Raises:
+            CloudError: the cloud refused, or can't be reached.
+        """
+        with refusals("listing the volumes of the cluster"):
+            return tuple(self._of_kind(_BY_NAME["volume"]))
+
     def remove(self, resources: Sequence[TaggedResource], *, leave_used: bool = False) -> tuple[TaggedResource, ...]:
         """Remove these resources in the order of their dependencies, and wait until each is deleted.
 

@@ -116,8 +116,7 @@ class Teardown:
             DataGuardError: there are users' files, or no host can tell.
             GpuClusterError: see `errors`.
         """
-        volumes = [each for each in self._tagged().find() if each.kind == "volume"]
-        require_state_released(volumes, delete_data=delete_data)
+        require_state_released(self._tagged().volumes(), delete_data=delete_data)
         in_state = frozenset(ocid for ocid in terraform.contents().ids if ocid.startswith(_FILE_SYSTEM_OCID))
         released = self._guard.release(in_state, run, delete_data=delete_data)
         if self._spec.elastic_pools or self._elastic().instances():
