@@ -56,6 +56,12 @@ def keys(site: Site) -> str:
     return site.root(CONTROLLER, f"find {files} -type f | sort | xargs sha256sum")
 
 
+def is_written(site: Site, job: str) -> bool:
+    """Whether the queue that slurmctld has saved has this job: it saves some seconds after a change."""
+    state = "/var/lib/slurm/slurmctld"
+    return bool(site.root(CONTROLLER, f"find {state}/job_state -newer {state}/hash.{int(job) % 10}/job.{job}"))
+
+
 def mounted(site: Site, host: str = CONTROLLER) -> str:
     return site.root(host, "findmnt -n -o SOURCE,FSTYPE --mountpoint /var/lib/gpucluster-state; true")
 
@@ -93,6 +99,7 @@ def test_another_controller_goes_on_after_the_first_is_gone(site: Site) -> None:
     running = site.as_alice(f"rm -f {GATE}; mkfifo {GATE}; sbatch --parsable --exclusive --wrap 'exit $(cat {GATE})'")
     site.runs(running)
     waiting = [site.as_alice("sbatch --parsable --exclusive --wrap 'exit 0'") for _ in range(2)]
+    wait_for("Slurm has written its queue", lambda: is_written(site, waiting[-1]), interval=0.5)
     rows = site.root(CONTROLLER, ACCOUNTED)
     host_key, cluster_keys, before = site.root(CONTROLLER, HOST_KEY), keys(site), controller_of(site)
 

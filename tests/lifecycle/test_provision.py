@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gpucluster import handover
 from gpucluster.cloud.client import CloudAccess
 from gpucluster.errors import DataGuardError, EnvironmentFault, InputError
 from gpucluster.events import ignore
@@ -127,10 +128,10 @@ def test_a_controller_is_stopped_before_its_volume_goes_to_another(
     power = SimpleNamespace(stop=lambda ocid, _name: stopped.append(ocid))
     monkeypatch.setattr(provision, "InstancePower", lambda *_: power)
     controller = SimpleNamespace(id="ocid1.old", name="demo-controller", private_ip="10.0.0.9")
-    monkeypatch.setattr(provision.handover.Outputs, "parse", lambda _values: SimpleNamespace(controller=controller))
+    monkeypatch.setattr(handover.Outputs, "parse", lambda _values: SimpleNamespace(controller=controller))
     provisioning = _provisioning(paths, SimpleNamespace(access=lambda: None))
     section = provisioning._spec.controller.model_copy(update={"state_volume_gb": 50})
-    plan = TerraformPlan((ResourceChange(CONTROLLER, action),), paths.root)  # type: ignore[arg-type]
+    plan = TerraformPlan((ResourceChange(CONTROLLER, action),), paths.root)
     terraform: Any = SimpleNamespace(outputs=lambda: {"cluster": {"name": "demo"}})
     provisioning._stop_controller(terraform, plan)
     assert stopped == []  # the state is on the boot disk: there is no volume that two could write to
