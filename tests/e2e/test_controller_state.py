@@ -50,10 +50,11 @@ def controller_of(site: Site) -> dict[str, Any]:
 
 def keys(site: Site) -> str:
     """The hashes of the CAs, the munge key and the controller's key for the nodes."""
+    authority = "/etc/gpucluster/authority"
     files = (
-        "/etc/gpucluster/authority/* /etc/gpucluster/munge.key $(getent passwd debian | cut -d: -f6)/.ssh/gpucluster"
+        f"{authority}/ca.key {authority}/ca.pem {authority}/ssh_ca /etc/gpucluster/munge.key ~debian/.ssh/gpucluster"
     )
-    return site.root(CONTROLLER, f"find {files} -type f | sort | xargs sha256sum")
+    return site.root(CONTROLLER, f"sha256sum {files}")
 
 
 def is_written(site: Site, job: str) -> bool:
