@@ -464,10 +464,11 @@ class Provisioning:
         )
         if (lost_with_controller := lost_controller(plan, terraform.outputs())) and not self._has_state_volume:
             warn(self._on_event, "controller", lost_with_controller)
-        self._stop_controller(terraform, plan)
         self._elastic_teardown.remove_obstacles(plan)
         plan = self._without_keys_of_new_disks(terraform, plan)
         if plan.changes or plan.changes_outputs:
+            # Last: what comes before may ask it.
+            self._stop_controller(terraform, plan)
             with self._resizing.restarts(terraform, plan):
                 terraform.apply(plan)
             if any(is_controller(change.address) and change.action == "replace" for change in plan.changes):

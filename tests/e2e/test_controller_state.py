@@ -6,7 +6,6 @@ of this file, on one cluster: each is a chapter of the same story.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -129,18 +128,6 @@ def test_another_controller_goes_on_after_the_first_is_gone(site: Site) -> None:
     )
     for job in waiting:
         site.accounted(job)
-
-
-def test_a_controller_that_runs_is_stopped_before_its_volume_goes_on(site: Site) -> None:
-    before = controller_of(site)
-    code, events = site.run("controller", "replace", "--yes")
-    assert code == 0, events[-8:]
-    said = [event for event in events if event["kind"] == "resource" and event["status"] == "stopping"]
-    assert said, "the old controller was not stopped"
-    after = controller_of(site)
-    assert (after["id"] != before["id"], after["private_ip"]) == (True, before["private_ip"])
-    assert site.root(CONTROLLER, "getent passwd bob | cut -d: -f1") == "bob"
-    assert json.loads(site.root(CONTROLLER, "cat /var/lib/gpucluster-state/cluster.json"))["cluster"] == "keep"
 
 
 def test_the_state_moves_back(site: Site) -> None:
