@@ -10,6 +10,7 @@ from gpucluster.cloud.clusters import CloudContents as CloudContents
 from gpucluster.cluster import Cluster as Cluster
 from gpucluster.cluster.autoscaler import AutoscalerOperations as AutoscalerOperations
 from gpucluster.cluster.backup import BackupOperations as BackupOperations
+from gpucluster.cluster.controller import ControllerOperations as ControllerOperations
 from gpucluster.cluster.hosts import HostOperations as HostOperations
 from gpucluster.cluster.images import ImageOperations as ImageOperations
 from gpucluster.cluster.kubernetes import KubernetesOperations as KubernetesOperations

@@ -46,6 +46,7 @@ LONGEST = (
     "autoscaler/daemon/test_join.py",
     # whole clusters: minutes
     "e2e/test_changes.py",
+    "e2e/test_controller_state.py",
     "e2e/test_elastic.py",
     "e2e/test_main_path.py",
     "e2e/test_people.py",

@@ -257,6 +257,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Work": {"job": "jobs", "image": "images"},
     "Upkeep": {
         **dict.fromkeys(("backup", "restore"), "backup"),
+        "controller": "controller",
         "autoscaler": "autoscaling",
         "slurm": "slurm",
         "kubernetes": "kubernetes",

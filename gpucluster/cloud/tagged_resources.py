@@ -56,13 +56,15 @@ class _Kind:
 
     def method(self, verb: str, *, plural: bool = False) -> str:
         if not plural:
-            return f"{verb}_{self.name}"
+            return "detach_volume" if (verb, self.name) == ("delete", "volume_attachment") else f"{verb}_{self.name}"
         return f"{verb}_{'policies' if self.name == 'policy' else f'{self.name}s'}"
 
 
 _EXPORT = _Kind("export", "file_storage", "FileStorageClient")
-# In the order in which they can be removed: a resource before those that it uses. Exports are found by their mount
-# target: they have no tags.
+_ATTACHMENT = _Kind("volume_attachment", "core", "ComputeClient")
+# They have no tags: an export is found by its mount target, an attachment by its volume.
+_UNTAGGED = (_EXPORT, _ATTACHMENT)
+# In the order in which they can be removed: a resource before those that it uses.
 _KINDS = (
     _Kind("policy", "identity", "IdentityClient", in_tenancy=True),
     _Kind("dynamic_group", "identity", "IdentityClient", in_tenancy=True),
@@ -71,6 +73,8 @@ _KINDS = (
     _Kind("cluster", "container_engine", "ContainerEngineClient"),
     _Kind("cluster_network", "core", "ComputeManagementClient"),
     _Kind("instance", "core", "ComputeClient", elastic=True, always=True),
+    _ATTACHMENT,
+    _Kind("volume", "core", "BlockstorageClient"),
     _Kind("instance_configuration", "core", "ComputeManagementClient", elastic=True),
     _Kind("compute_cluster", "core", "ComputeClient", elastic=True),
     _EXPORT,
@@ -170,13 +174,22 @@ class TaggedResources:
             CloudError: the cloud refused, or can't be reached.
         """
         with refusals("listing the resources of the cluster"), ThreadPoolExecutor(_WORKERS) as workers:
-            listed = workers.map(self._of_kind, [kind for kind in _KINDS if kind is not _EXPORT])
+            listed = workers.map(self._of_kind, [kind for kind in _KINDS if kind not in _UNTAGGED])
             tagged = [resource for resources in listed for resource in resources]
             parts = list(workers.map(self._parts, tagged))
         members = {part for resource_parts in parts for part in resource_parts if isinstance(part, str)}
         exports = [part for resource_parts in parts for part in resource_parts if isinstance(part, TaggedResource)]
         marked = (replace(each, launched_by_others=True) if each.id in members else each for each in tagged)
         return tuple(sorted([*marked, *exports], key=lambda resource: KINDS[resource.kind]))
+
+    def volumes(self) -> tuple[TaggedResource, ...]:
+        """The block volumes among them.
+
+        Raises:
+            CloudError: the cloud refused, or can't be reached.
+        """
+        with refusals("listing the volumes of the cluster"):
+            return tuple(self._of_kind(_BY_NAME["volume"]))
 
     def remove(self, resources: Sequence[TaggedResource], *, leave_used: bool = False) -> tuple[TaggedResource, ...]:
         """Remove these resources in the order of their dependencies, and wait until each is deleted.
@@ -283,6 +296,18 @@ class TaggedResources:
         if resource.kind == "cluster_network":
             call = self._clients.get("core", "ComputeManagementClient").list_cluster_network_instances
             return [str(member.id) for member in all_pages(call, self._access.compartment_id, resource.id)]
+        if resource.kind == "volume":
+            compute = self._clients.get("core", "ComputeClient")
+            attachments = all_pages(
+                compute.list_volume_attachments, compartment_id=self._access.compartment_id, volume_id=resource.id
+            )
+            return [
+                TaggedResource(
+                    "volume_attachment", str(each.id), _name(each), _state(each), uses=frozenset({resource.id})
+                )
+                for each in attachments
+                if _state(each) not in ENDED
+            ]
         if resource.kind == "mount_target":
             client = self._clients.get("file_storage", "FileStorageClient")
             export_set = client.get_mount_target(resource.id).data.export_set_id

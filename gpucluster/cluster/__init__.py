@@ -22,6 +22,7 @@ from gpucluster.cloud.clusters import CloudContents
 from gpucluster.cluster.autoscaler import AutoscalerOperations
 from gpucluster.cluster.backup import BackupOperations
 from gpucluster.cluster.composition import Options, compose
+from gpucluster.cluster.controller import ControllerOperations
 from gpucluster.cluster.hosts import HostOperations
 from gpucluster.cluster.images import ImageOperations
 from gpucluster.cluster.kubernetes import KubernetesOperations
@@ -88,6 +89,7 @@ class Cluster:
         hosts: ssh to the hosts, and Ansible's inventory.
         dashboard: Grafana's or Prometheus' pages on a port of this machine.
         backup: users, accounting and the control plane in a file.
+        controller: the controller itself: another machine in its place.
         state: Terraform's state, outputs and lock.
     """
 
@@ -112,6 +114,7 @@ class Cluster:
         self.hosts: HostOperations = HostOperations(parts)
         self.dashboard: Dashboard = Dashboard(spec, connections.controller, parts.on_event)
         self.backup: BackupOperations = BackupOperations(parts)
+        self.controller: ControllerOperations = ControllerOperations(parts)
         self.state: StateOperations = StateOperations(parts)
 
     def preflight(self) -> preflight.PreflightReport:

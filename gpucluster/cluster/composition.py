@@ -33,6 +33,7 @@ from gpucluster.lifecycle.teardown import Teardown
 from gpucluster.lifecycle.verification import Verification
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
+from gpucluster.operations.controller_state import ControllerState
 from gpucluster.operations.drain import Draining
 from gpucluster.operations.generated_keys import keys_in_directory
 from gpucluster.operations.health import HealthService
@@ -306,6 +307,7 @@ def _phases(
         verification=verification,
         resizing=resizing,
         login_keys=identity.login_keys,
+        state=ControllerState(spec.name, programs.ssh, on_event),
         on_event=on_event,
     )
     return Phases(

@@ -18,11 +18,14 @@ from typing import Any
 from gpucluster.cloud.tagged_resources import TaggedResource
 from gpucluster.errors import ToolError
 from gpucluster.oci import tags
+from gpucluster.oci.names import state_volume
 
 #: Terraform's address of a cluster's own network.
 NETWORK = "module.network.oci_core_vcn.this[0]"
 #: Terraform's address of the controller.
 CONTROLLER = "module.controller.oci_core_instance.this"
+#: Terraform's address of the volume with the controller's state.
+STATE_VOLUME = "module.state_volume[0].oci_core_volume.this"
 _MADE_AGAIN = "to create it again changes nothing"
 #: Types of terraform/ that are not imported, and why that loses nothing.
 NOT_ADOPTED: Mapping[str, str] = {
@@ -48,6 +51,8 @@ _TYPES = {
     "cluster": "oci_containerengine_cluster",
     "node_pool": "oci_containerengine_node_pool",
     "instance": _INSTANCE,
+    "volume": "oci_core_volume",
+    "volume_attachment": "oci_core_volume_attachment",
     "instance_configuration": "oci_core_instance_configuration",
     "cluster_network": "oci_core_cluster_network",
     "compute_cluster": "oci_core_compute_cluster",
@@ -60,7 +65,7 @@ _TYPES = {
 #: Types of terraform/ that are adopted.
 ADOPTED = frozenset(_TYPES.values())
 # Two of them can't be told apart by what uses them: both cost money and may do work, or hold files.
-_VALUABLE = frozenset({"instance", "cluster_network", "cluster", "node_pool", "file_system"})
+_VALUABLE = frozenset({"instance", "cluster_network", "cluster", "node_pool", "file_system", "volume"})
 _HOSTS = frozenset({"instance", "cluster_network"})
 # What a pool consists of: if cluster.yml does not ask for it, it is removed as Terraform would remove it.
 _OF_POOLS = frozenset({"instance", "instance_configuration", "cluster_network", "compute_cluster", "node_pool"})
@@ -126,6 +131,7 @@ def desired(variables: Mapping[str, Any]) -> tuple[Desired, ...]:
     return (
         *_network(name, variables["network"]),
         Desired(CONTROLLER, "instance", f"{name}-controller"),
+        *_state_volume(name, variables["controller"]),
         *(
             Desired(f'module.login["{node}"].{_INSTANCE}.this', "instance", node)
             for node in (variables.get("login") or {}).get("names", ())
@@ -152,6 +158,13 @@ def _network(name: str, network: Mapping[str, Any]) -> Iterator[Desired]:
     for side in ("public", "private") if public else ("private",):
         for kind in ("route_table", "security_list", "subnet"):
             yield Desired(f"module.network.{_TYPES[kind]}.{side}[0]", kind, f"{name}-{side}", parent=NETWORK)
+
+
+def _state_volume(name: str, controller: Mapping[str, Any]) -> Iterator[Desired]:
+    if controller.get("state_volume"):
+        yield Desired(STATE_VOLUME, "volume", state_volume(name))
+        address = f"module.state_volume[0].{_TYPES['volume_attachment']}.this"
+        yield Desired(address, "volume_attachment", state_volume(name), parent=STATE_VOLUME)
 
 
 def _home(name: str, home: Mapping[str, Any]) -> Iterator[Desired]:
@@ -300,7 +313,7 @@ class _Comparison:
             for resource in duplicates:
                 del self._rest[resource.id]
         rest = tuple(self._rest.values())
-        files = tuple(each for each in surplus if each.kind == "file_system")
+        files = tuple(each for each in surplus if each.kind in ("file_system", "volume"))
         return Findings(
             adopt,
             tuple(each for each in surplus if each not in files),

@@ -377,6 +377,10 @@ def _compute(spec: ClusterSpec, own: str) -> Iterator[_Needed]:
         Right("manage", "instances"), permissions.VOLUMES, permissions.VOLUME_ATTACHMENTS,
         permissions.WORK_REQUESTS,
     ), own  # fmt: skip
+    if spec.controller.state_volume_gb is not None:
+        yield "the volume with the controller's state", (
+            Right("manage", "volumes"), Right("manage", "volume-attachments"),
+        ), own  # fmt: skip
     changes = spec.elastic_pools or any(machine.image.make_compatible for machine in spec.machines)
     yield "images (baked ones are created and deleted)" if changes else "images", (
         Right("manage" if changes else "read", "instance-images"),

@@ -14,7 +14,7 @@ from gpucluster.handover.names import LOGIN, login_names, permanent_names
 from gpucluster.kubernetes.manifests.gpus import on_hosts
 from gpucluster.oci import tags
 from gpucluster.oci.image_names import version_filter
-from gpucluster.oci.names import elastic_compartment
+from gpucluster.oci.names import STATE_DEVICE, elastic_compartment
 from gpucluster.rollout.record import RolloutRecord
 from gpucluster.spec import ClusterSpec, ControllerSpec, Image, LoginSpec, NetworkSpec, Platform, PoolSpec
 from gpucluster.systems import matrix
@@ -44,6 +44,7 @@ def tfvars(
     cluster_id: str = "",
     origin: str = "",
     rollouts: Mapping[str, RolloutRecord] | None = None,
+    controller_address: str = "",
 ) -> dict[str, Any]:
     """The variables of the root module `terraform/cluster`.
 
@@ -62,6 +63,7 @@ def tfvars(
         cluster_id: the random identity of the cluster; empty if it has none.
         origin: who made the cluster, and where; empty if that is not known.
         rollouts: images that roll through pools, by pool: their nodes have images of their own.
+        controller_address: the private address that a new controller takes; empty lets OCI choose.
     """
     home, data = spec.storage.home, user_data or {}
     return {
@@ -75,7 +77,11 @@ def tfvars(
         "availability_domain": spec.cloud.availability_domain,
         "ssh_authorized_keys": list(ssh_authorized_keys),
         "network": _network(spec.network, spec.name),
-        "controller": _machine(spec.controller, data.get("controller")),
+        "controller": {
+            **_machine(spec.controller, data.get("controller")),
+            "private_ip": controller_address or None,
+            "state_volume": _state_volume(spec.controller.state_volume_gb),
+        },
         "login": (
             {"names": list(login_names(spec)), **_machine(spec.login, data.get(LOGIN))} if spec.login.count else None
         ),
@@ -109,6 +115,10 @@ def tfvars(
         "defined_tags": dict(spec.cloud.defined_tags),
         "elastic_tags": {spec.iam.tag: spec.name} if spec.iam.tag else {},
     }
+
+
+def _state_volume(size_gb: int | None) -> dict[str, Any] | None:
+    return None if size_gb is None else {"size_gb": size_gb, "device": STATE_DEVICE}
 
 
 def _elastic_compartment(spec: ClusterSpec, standing: str) -> dict[str, str] | None:

@@ -197,7 +197,7 @@ class Adoption:
         self.require_own(resources)
         adoption.require_one_cluster(resources, known, self._cluster)
         untracked = adoption.untracked(resources, known)
-        tagged.remove([each for each in untracked if each.kind != "file_system"], leave_used=True)
+        tagged.remove([each for each in untracked if each.kind not in ("file_system", "volume")], leave_used=True)
 
     def recover(self, terraform: Terraform, set_images: Callable[[dict[str, str]], None]) -> Recovered:
         """Put everything that the cloud has into the state, and change nothing else.

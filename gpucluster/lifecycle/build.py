@@ -16,6 +16,7 @@ from gpucluster.lifecycle.result import RunResult
 from gpucluster.lifecycle.verification import Verification
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
+from gpucluster.operations.controller_state import ControllerState
 from gpucluster.spec import ClusterSpec
 from gpucluster.terraform.runner import Terraform
 from gpucluster.verdict.verdict import Verdict
@@ -54,9 +55,11 @@ class Building:
         verification: Verification,
         resizing: Resizing,
         login_keys: LoginKeys,
+        state: ControllerState,
         on_event: Sink,
     ) -> None:
         self._spec = spec
+        self._state = state
         self._controller = controller
         self._record = record
         self._hosts = hosts
@@ -79,15 +82,24 @@ class Building:
         refuse_what_stays(self._spec, self._controller, self._record)
         changes = self._provisioning.apply(terraform, run, consent)
         deployment = self._hosts.reach(run)
+        if self._has_state_volume:
+            with run.phase("state volume"):
+                self._state.attach(deployment.controller)
         self._provisioning.record(terraform, host_keys=self._hosts.host_keys(deployment))
         configured = self._configuration.apply(
             deployment, run, verify=self._verification.variables(deployment), all_tasks=all_tasks
         )
+        if self._has_state_volume:
+            self._state.save(deployment.controller)
         self._provisioning.record(terraform, **self._configuration.host_facts(deployment, configured))
         self._keep_login_keys(terraform, self._configuration.login_keys(deployment, configured))
         resumed = self._resizing.resume_changed()
         # Nodes that were resumed are in another state than when their facts were collected.
         return Built(deployment, configured, changes, facts=None if resumed else configured)
+
+    @property
+    def _has_state_volume(self) -> bool:
+        return self._spec.controller.state_volume_gb is not None
 
     def recreate(self, run: Run, nodes: Sequence[str], drain_timeout: float) -> Deployment:
         """Recreate permanent nodes within a run that has begun with something else."""

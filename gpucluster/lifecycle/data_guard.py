@@ -17,6 +17,7 @@ from typing import Protocol
 from gpucluster import process
 from gpucluster.artifacts import agent_archive
 from gpucluster.cloud.file_systems import FileSystem, FileSystems
+from gpucluster.cloud.tagged_resources import TaggedResource
 from gpucluster.errors import DataGuardError, GpuClusterError
 from gpucluster.node_agent import bounded
 from gpucluster.node_agent.interpreter import PYTHON_IN_SHELL
@@ -200,6 +201,21 @@ def known_to_be_empty(file_system: FileSystem) -> bool:
     if file_system.files == UsersFiles.EMPTY:
         return not file_system.writable
     return file_system.files == UsersFiles.UNUSED
+
+
+def require_state_released(volumes: Sequence[TaggedResource], *, delete_data: bool) -> None:
+    """Refuse to delete the volumes with the state of a controller, unless the operator allows it.
+
+    Raises:
+        DataGuardError: with the name of the first one. Nothing was changed.
+    """
+    if volumes and not delete_data:
+        raise DataGuardError(
+            f"the volume {volumes[0].name} holds the controller's state: users, accounting, the queue and keys",
+            where=volumes[0].id,
+            hint="Make a backup if you need it (`gpucluster backup`). --delete-data deletes the volume, and the home "
+            "directories with it",
+        )
 
 
 def refusal(file_system: FileSystem, why: str) -> DataGuardError:

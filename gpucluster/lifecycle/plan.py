@@ -18,7 +18,7 @@ from gpucluster.events import Sink, warn
 from gpucluster.handover import configuration_diff
 from gpucluster.handover.configuration_diff import ConfigurationDifference
 from gpucluster.lifecycle.configure import Configuration
-from gpucluster.lifecycle.provision import Provisioning, lost_controller, lost_homes
+from gpucluster.lifecycle.provision import Provisioning, lost_controller, lost_homes, lost_state
 from gpucluster.lifecycle.resize import Scaling
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
@@ -266,5 +266,9 @@ def _refusals(plan: TerraformPlan, hosts: Scaling) -> tuple[str, ...]:
             [f"apply would refuse this without --delete-data: the users' homes would be lost ({', '.join(lost)})"]
             if lost
             else []
+        ),
+        *(
+            f"apply would refuse this without --delete-data: the controller's state would be lost ({address})"
+            for address in lost_state(plan)
         ),
     )

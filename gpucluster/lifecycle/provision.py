@@ -14,6 +14,7 @@ from gpucluster import handover
 from gpucluster import preflight as preflights
 from gpucluster.cloud.client import CloudAccess, home_region, refusals
 from gpucluster.cloud.elastic_instances import ElasticInstances
+from gpucluster.cloud.power import InstancePower
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.cloud.tagged_resources import TaggedResources
 from gpucluster.errors import CloudError, DataGuardError, InputError, LockedError, OtherClusterError, TerraformError
@@ -57,6 +58,7 @@ class Consent:
             change then.
         confirm: is called with the changes of a cluster that stands before the first of them is made, and raises an
             error to make none. It is not called for a first apply, nor where nothing changes.
+        replace_controller: put another machine in the place of the controller. No other host may change then.
     """
 
     delete_data: bool = False
@@ -64,6 +66,7 @@ class Consent:
     drain_timeout: float = DRAIN_TIMEOUT
     recreate: tuple[str, ...] = ()
     confirm: Callable[[Sequence[ResourceChange]], None] | None = None
+    replace_controller: bool = False
 
 
 _COMPARTMENT = "oci_identity_compartment.elastic[0]"
@@ -97,6 +100,11 @@ def lost_homes(plan: TerraformPlan) -> tuple[str, ...]:
     return plan.lost("oci_file_storage_file_system")
 
 
+def lost_state(plan: TerraformPlan) -> tuple[str, ...]:
+    """The addresses of the volumes with a controller's state that a plan deletes or replaces."""
+    return plan.lost("oci_core_volume")
+
+
 def lost_controller(plan: TerraformPlan, outputs: Mapping[str, Any]) -> str:
     """What is lost with a controller that the state has, and that a plan creates again; "" if it stays.
 
@@ -111,6 +119,23 @@ def lost_controller(plan: TerraformPlan, outputs: Mapping[str, Any]) -> str:
         "accounting, and the queue with the running jobs; users of cluster.yml are created again. If there is a "
         "backup, run `gpucluster restore FILE` after this apply, before users are added (docs/how-to/backup.md)"
     )
+
+
+def _check_no_other_host(plan: TerraformPlan) -> None:
+    """Who replaces the controller did not ask for what else cluster.yml may ask for meanwhile.
+
+    Raises:
+        InputError: with the hosts that would change.
+    """
+    others = [
+        change.address for change in plan.changes if is_host(change.address) and not is_controller(change.address)
+    ]
+    if others:
+        raise InputError(
+            f"cluster.yml asks for other changes as well, and nothing was replaced: {', '.join(others)}",
+            hint="See them with `gpucluster plan`. Undo them in cluster.yml, run the same command again, and make them "
+            "afterwards with `gpucluster apply`",
+        )
 
 
 class Provisioning:
@@ -148,6 +173,7 @@ class Provisioning:
         self._tagged = tagged
         self._adoption = adoption
         self._existing_images: Mapping[str, str] = {}
+        self._controller_address = ""
         self._login_keys = login_keys
         self._ownership = ownership
         self._on_event = on_event
@@ -297,9 +323,11 @@ class Provisioning:
                 changes += self._change(terraform, consent)
             self._ownership.hold()
             self._drop_ended_rollouts(terraform)
+            self._controller_address = ""
             # If the controller or the share is new, the baked images that fit are other ones than before.
             if terraform.set_variables(self._variables(terraform)):
-                changes += self._change(terraform, replace(consent, recreate=(), confirm=None))
+                consent = replace(consent, recreate=(), confirm=None, replace_controller=False)
+                changes += self._change(terraform, consent)
         return changes
 
     def _begin(self, terraform: Terraform) -> Counter[str]:
@@ -470,13 +498,27 @@ class Provisioning:
             self._downloads.wheels()
 
     def _change(self, terraform: Terraform, consent: Consent) -> Counter[str]:
-        plan = terraform.plan(recreate=recreated_addresses(self._spec, consent.recreate))
+        recreated = recreated_addresses(self._spec, consent.recreate)
+        if consent.replace_controller:
+            recreated = (*recreated, CONTROLLER)
+            self._keep_address(terraform)
+        plan = terraform.plan(recreate=recreated)
+        if consent.replace_controller:
+            _check_no_other_host(plan)
         lost = lost_homes(plan)
         if lost and not consent.delete_data:
             raise DataGuardError(
                 f"this would delete the file system with the users' homes ({', '.join(lost)})",
                 hint=f"Undo the change in cluster.yml. {DELETE_DATA_HINT}",
             )
+        if (state := lost_state(plan)) and not consent.delete_data:
+            raise DataGuardError(
+                f"this would delete the volume with the controller's state ({', '.join(state)})",
+                hint="Undo the change in cluster.yml. To give the volume up, move the state back first: "
+                "docs/how-to/controller.md",
+            )
+        if lost_controller(plan, terraform.outputs()) and self._keep_address(terraform):
+            plan = terraform.plan(recreate=recreated)
         visible = [change for change in plan.changes if not change.internal]
         if visible and consent.confirm:
             consent.confirm(visible)
@@ -487,11 +529,13 @@ class Provisioning:
             recreate=consent.recreate,
             drain_timeout=consent.drain_timeout,
         )
-        if lost_with_controller := lost_controller(plan, terraform.outputs()):
+        if (lost_with_controller := lost_controller(plan, terraform.outputs())) and not self._has_state_volume:
             warn(self._on_event, "controller", lost_with_controller)
         self._elastic_teardown.remove_obstacles(plan)
         plan = self._without_keys_of_new_disks(terraform, plan)
         if plan.changes or plan.changes_outputs:
+            # Last: what comes before may ask it.
+            self._stop_controller(terraform, plan)
             with self._resizing.restarts(terraform, plan):
                 terraform.apply(plan)
             if any(is_controller(change.address) and change.action == "replace" for change in plan.changes):
@@ -500,6 +544,30 @@ class Provisioning:
         else:
             plan.file.unlink(missing_ok=True)
         return _counted(plan.changes)
+
+    @property
+    def _has_state_volume(self) -> bool:
+        return self._spec.controller.state_volume_gb is not None
+
+    def _keep_address(self, terraform: Terraform) -> bool:
+        """Let a new controller take the private address of the last one. Returns whether that is known."""
+        outputs = terraform.outputs()
+        if not outputs.get("cluster") or self._controller_address:
+            return False
+        self._controller_address = handover.Outputs.parse(outputs).controller.private_ip
+        terraform.set_variables(self._variables(terraform))
+        return bool(self._controller_address)
+
+    def _stop_controller(self, terraform: Terraform, plan: TerraformPlan) -> None:
+        """Stop a controller that is about to lose its volume: two hosts must never write to one.
+
+        Raises:
+            CloudError: it does not stop. Nothing was replaced.
+        """
+        goes = any(is_controller(change.address) and change.action in ("replace", "delete") for change in plan.changes)
+        if goes and self._has_state_volume and terraform.outputs().get("cluster"):
+            controller = handover.Outputs.parse(terraform.outputs()).controller
+            InstancePower(self._cloud.access(), self._on_event).stop(controller.id, controller.name)
 
     def _without_keys_of_new_disks(self, terraform: Terraform, plan: TerraformPlan) -> TerraformPlan:
         """The plan to apply: it takes the host keys of hosts that get another boot volume out of the state."""
@@ -555,6 +623,7 @@ class Provisioning:
             cluster_id=self._ownership.id,
             origin=self._ownership.origin,
             rollouts=handover.rollouts(terraform.outputs()),
+            controller_address=self._controller_address,
         )
 
     def _standing_compartment(self, terraform: Terraform) -> str:

@@ -14,7 +14,7 @@ from gpucluster.errors import DataGuardError, TerraformError
 from gpucluster.events import Sink, info
 from gpucluster.lifecycle.adoption import Adoption
 from gpucluster.lifecycle.bake import Baking
-from gpucluster.lifecycle.data_guard import DataGuard
+from gpucluster.lifecycle.data_guard import DataGuard, require_state_released
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
@@ -117,6 +117,7 @@ class Teardown:
             DataGuardError: there are users' files, or no host can tell.
             GpuClusterError: see `errors`.
         """
+        require_state_released(self._tagged().volumes(), delete_data=delete_data)
         in_state = frozenset(ocid for ocid in terraform.contents().ids if ocid.startswith(_FILE_SYSTEM_OCID))
         released = self._guard.release(in_state, run, delete_data=delete_data)
         if self._spec.elastic_pools or self._elastic().instances():

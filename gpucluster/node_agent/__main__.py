@@ -33,6 +33,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "gpu-links": (
         "gpucluster.node_agent.gpu_links", "links to the GPUs of this node that Slurm's configuration names",
     ),
+    "state-volume": ("gpucluster.node_agent.state_volume.__main__", "the controller's state on a volume of its own"),
     "versions": ("gpucluster.node_agent.versions", "versions of Slurm, container runtimes, the driver and others here"),
     "support": ("gpucluster.node_agent.support", "print what a support bundle takes from this host, as one line"),
     "check": ("gpucluster.node_agent.checks.__main__", "check this host: GPUs, RDMA, services, file systems"),

@@ -34,3 +34,13 @@ def builder_name(pool: str) -> str:
 def elastic_compartment(cluster: str) -> str:
     """The name of the compartment that is created for a cluster's elastic nodes."""
     return f"gpucluster-{cluster}"
+
+
+#: The consistent device path of the volume with the controller's state (docs: Connecting to Volumes With Consistent
+#: Device Paths): the first one after that of the boot volume.
+STATE_DEVICE = "/dev/oracleoci/oraclevdb"
+
+
+def state_volume(cluster: str) -> str:
+    """The display name of the volume with the controller's state, and of its attachment."""
+    return f"{cluster}-state"

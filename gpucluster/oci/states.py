@@ -36,6 +36,7 @@ class LifecycleState(StrEnum):
     TERMINATED = "TERMINATED"
     DELETING = "DELETING"
     DELETED = "DELETED"
+    DETACHING = "DETACHING"
     DETACHED = "DETACHED"
 
 
@@ -48,9 +49,9 @@ class WorkRequestStatus(StrEnum):
 
 
 #: The resource does not exist any more.
-ENDED = frozenset({LifecycleState.TERMINATED, LifecycleState.DELETED})
+ENDED = frozenset({LifecycleState.TERMINATED, LifecycleState.DELETED, LifecycleState.DETACHED})
 #: It does not exist any more, or soon will not: it can't be used again.
-GONE = ENDED | {LifecycleState.TERMINATING, LifecycleState.DELETING}
+GONE = ENDED | {LifecycleState.TERMINATING, LifecycleState.DELETING, LifecycleState.DETACHING}
 
 #: The states of an instance.
 INSTANCE = frozenset(

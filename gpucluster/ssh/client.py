@@ -187,6 +187,16 @@ class SshClient:
             write_private(self._known_hosts, "".join(f"{line}\n" for line in kept))
         self._close_connections()
 
+    def learn(self, instance: str, key: str) -> None:
+        """Expect this host key of an instance from now on, and close the shared connections.
+
+        Args:
+            key: type and key, from a connection that was verified.
+        """
+        keys = {**self._known(), instance: key}
+        write_private(self._known_hosts, "".join(f"{alias} {known}\n" for alias, known in sorted(keys.items())))
+        self._close_connections()
+
     def forget_all(self) -> None:
         """Forget all host keys, and the CA that has certified some."""
         self._known_hosts.unlink(missing_ok=True)

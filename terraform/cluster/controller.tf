@@ -13,8 +13,23 @@ module "controller" {
   memory_gb               = var.controller.memory_gb
   name                    = "${var.cluster_name}-controller"
   ocpus                   = var.controller.ocpus
+  private_ip              = var.controller.private_ip
   shape                   = var.controller.shape
   ssh_authorized_keys     = var.ssh_authorized_keys
   subnet_id               = local.controller_subnet.id
   user_data               = var.controller.user_data
+}
+
+module "state_volume" {
+  source = "../modules/state_volume"
+  count  = var.controller.state_volume == null ? 0 : 1
+
+  availability_domain = local.availability_domain
+  compartment_id      = var.compartment_id
+  defined_tags        = local.defined_tags
+  device              = var.controller.state_volume.device
+  freeform_tags       = merge(var.freeform_tags, local.origin_tags, { role = "storage" })
+  instance_id         = module.controller.instance.id
+  name                = "${var.cluster_name}-state"
+  size_gb             = var.controller.state_volume.size_gb
 }

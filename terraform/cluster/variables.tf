@@ -47,6 +47,11 @@ variable "controller" {
     boot_volume_gb          = number
     boot_volume_vpus_per_gb = number
     user_data               = optional(string)
+    private_ip              = optional(string)
+    state_volume = optional(object({
+      size_gb = number
+      device  = string
+    }))
   })
   nullable = false
 

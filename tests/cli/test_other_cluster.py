@@ -34,6 +34,7 @@ CHANGES: Mapping[str, tuple[str, ...]] = {
     "apply": (),
     "autoscaler pause": ("why",),
     "autoscaler resume": (),
+    "controller replace": (),
     "destroy": ("--delete-data",),
     "group add": ("lab",),
     "group add-member": ("lab", "alice"),

@@ -117,8 +117,8 @@ def test_a_duplicate_is_removed_only_if_the_state_has_the_other(lost: set[str], 
     findings = compare(WANTED, [*MADE.values(), *duplicates], state)
     assert findings.adopt == {address: MADE[address] for address in lost}
     assert {*findings.surplus, *findings.left} == set(duplicates)
-    assert {each.kind for each in findings.left} <= {"file_system"}
-    assert "file_system" not in {each.kind for each in findings.removable}
+    assert {each.kind for each in findings.left} <= {"file_system", "volume"}
+    assert not {"file_system", "volume"} & {each.kind for each in findings.removable}
 
 
 def test_what_is_being_deleted_is_not_adopted() -> None:

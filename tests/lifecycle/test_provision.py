@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
-from gpucluster.errors import DataGuardError
+from gpucluster import handover
+from gpucluster.errors import DataGuardError, InputError
 from gpucluster.events import ignore
-from gpucluster.handover.adoption import Findings
+from gpucluster.handover.adoption import CONTROLLER, Findings
+from gpucluster.lifecycle import provision
 from gpucluster.lifecycle.adoption import AdoptionSurvey
 from gpucluster.lifecycle.provision import Consent, Provisioning
 from gpucluster.paths import ClusterPaths
@@ -68,6 +70,52 @@ def test_a_plan_that_loses_the_homes_is_refused_and_reports_what_to_do(paths: Cl
         _provisioning(paths, None).apply(terraform, Run("apply", paths, ignore), Consent())
     assert "Undo the change in cluster.yml" in caught.value.hint
     assert "pass --delete-data" in caught.value.hint
+
+
+def test_a_plan_that_loses_the_controllers_state_is_refused(paths: ClusterPaths) -> None:
+    change = ResourceChange("module.state_volume[0].oci_core_volume.this", "delete")
+    terraform: Any = SimpleNamespace(plan=lambda **_: TerraformPlan((change,), paths.root / "plan"), outputs=dict)
+    with pytest.raises(DataGuardError, match="volume with the controller's state") as caught:
+        _provisioning(paths, None).apply(terraform, Run("apply", paths, ignore), Consent())
+    assert "docs/how-to/controller.md" in caught.value.hint
+
+
+def test_who_replaces_the_controller_changes_no_other_host(paths: ClusterPaths) -> None:
+    node = 'module.pool["cpu"].module.instance["cpu-1"].oci_core_instance.this'
+    asked: list[Any] = []
+
+    def plan(**options: Any) -> TerraformPlan:
+        asked.append(options["recreate"])
+        return TerraformPlan((ResourceChange(CONTROLLER, "replace"), ResourceChange(node, "create")), paths.root)
+
+    terraform: Any = SimpleNamespace(plan=plan, outputs=dict)
+    with pytest.raises(InputError, match="nothing was replaced") as caught:
+        _provisioning(paths, None).apply(terraform, Run("apply", paths, ignore), Consent(replace_controller=True))
+    assert node in caught.value.what
+    assert CONTROLLER not in caught.value.what
+    assert asked == [(CONTROLLER,)]
+
+
+@pytest.mark.parametrize(
+    ("action", "stops"), [("replace", True), ("delete", True), ("create", False), ("update", False)]
+)
+def test_a_controller_is_stopped_before_its_volume_goes_to_another(
+    paths: ClusterPaths, monkeypatch: pytest.MonkeyPatch, action: str, stops: bool
+) -> None:
+    stopped: list[str] = []
+    power = SimpleNamespace(stop=lambda ocid, _name: stopped.append(ocid))
+    monkeypatch.setattr(provision, "InstancePower", lambda *_: power)
+    controller = SimpleNamespace(id="ocid1.old", name="demo-controller", private_ip="10.0.0.9")
+    monkeypatch.setattr(handover.Outputs, "parse", lambda _values: SimpleNamespace(controller=controller))
+    provisioning = _provisioning(paths, SimpleNamespace(access=lambda: None))
+    section = provisioning._spec.controller.model_copy(update={"state_volume_gb": 50})
+    plan = TerraformPlan((ResourceChange(CONTROLLER, action),), paths.root)
+    terraform: Any = SimpleNamespace(outputs=lambda: {"cluster": {"name": "demo"}})
+    provisioning._stop_controller(terraform, plan)
+    assert stopped == []  # the state is on the boot disk: there is no volume that two could write to
+    provisioning._spec = provisioning._spec.model_copy(update={"controller": section})
+    provisioning._stop_controller(terraform, plan)
+    assert stopped == (["ocid1.old"] if stops else [])
 
 
 RECORDED = {"host_keys": {"ocid1.c": "k1", "ocid1.n": "k2"}, "secrets": {}}

@@ -67,6 +67,7 @@ class World:
         state: what of it the state knows, by address; `lives`: how many more calls the present run gets through.
         writes: at which of these calls a user writes a file, if it is possible then.
         late: file systems that a listing shows only after the guard has looked.
+        volumes: names of block volumes.
     """
 
     shares: list[Share] = field(default_factory=list)
@@ -78,6 +79,7 @@ class World:
     lives: int = 0
     writes: set[int] = field(default_factory=set)
     late: list[Share] = field(default_factory=list)
+    volumes: list[str] = field(default_factory=list)
 
     @property
     def present(self) -> list[Share]:
@@ -198,6 +200,9 @@ class TaggedDouble:
 
     def __init__(self, world: World) -> None:
         self._world = world
+
+    def volumes(self) -> tuple[TaggedResource, ...]:
+        return tuple(TaggedResource("volume", name, name) for name in self._world.volumes)
 
     def find(self) -> tuple[TaggedResource, ...]:
         self._world.call()
@@ -455,6 +460,17 @@ def test_a_file_system_that_appears_while_a_destroy_runs_is_not_deleted_unseen()
     with pytest.raises(DataGuardError, match="was not checked for users' files"):
         destroy(world, delete_data=False)
     assert late.present
+
+
+def test_a_controllers_state_is_not_deleted_unless_the_operator_allows_it() -> None:
+    world = _used(files=0)
+    world.volumes = ["demo-state"]
+    before = list(world.others)
+    with pytest.raises(DataGuardError, match="volume demo-state holds the controller's state"):
+        destroy(world, delete_data=False)
+    assert (list(world.others), len(world.present)) == (before, 1)
+    destroy(world, delete_data=True)
+    assert world.present == []
 
 
 def test_a_cluster_that_was_never_built_is_destroyed_and_it_reports_it() -> None:

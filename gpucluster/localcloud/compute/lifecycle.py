@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from gpucluster.errors import GpuClusterError
-from gpucluster.localcloud.compute import machine_gpus
+from gpucluster.localcloud.compute import attachments, machine_gpus
 from gpucluster.localcloud.compute.addresses import engine_network
 from gpucluster.localcloud.compute.custom_images import remove_unused
 from gpucluster.localcloud.compute.image_catalogue import BASE_USER
@@ -177,6 +177,7 @@ def finish_termination(cloud: CloudState, ocid: str) -> None:
     """
     instance = cloud.get("instance", ocid)
     cloud.engine.terminate(instance.hidden["name"])
+    attachments.release(cloud, ocid)
     remove_unused(cloud, without=ocid)
     keep = instance.hidden.get("preserve_boot_volume", False)
     with cloud.store.transaction():
@@ -205,6 +206,8 @@ def run_action(cloud: CloudState, ocid: str, work_request: str) -> None:
             return
         try:
             ACTIONS[action][2](cloud.engine, instance.hidden["name"])
+            if instance.state == LifecycleState.STARTING:
+                attachments.restore(cloud, ocid)
         except GpuClusterError as error:
             cloud.end_work(work_request, errors=(("InternalError", str(error)),))
             log.error("%s of %s failed: %s", action, ocid, error)
@@ -277,6 +280,7 @@ def _replace(cloud: CloudState, ocid: str, effect: Effect) -> None:
                 raise effect.error
             if not effect.dead:
                 cloud.engine.launch(_request(cloud, instance))
+                attachments.restore(cloud, ocid)
         except (GpuClusterError, ApiError) as error:
             log.error("the boot volume of %s can't be replaced: %s", ocid, error)
             code, message = (
@@ -326,6 +330,7 @@ def _roll_back(cloud: CloudState, ocid: str) -> None:
                 cloud.set_state(part.kind, new[part.member], part.gone, gone=True)
     try:
         cloud.engine.launch(_request(cloud, cloud.get("instance", ocid)))
+        attachments.restore(cloud, ocid)
     except GpuClusterError as error:
         log.error("%s does not boot from its old boot volume either: %s", ocid, error)
 
@@ -334,6 +339,7 @@ def start_stopped(cloud: CloudState, ocid: str) -> None:
     """Start the container of an instance that should run, and bring its row up to date. The caller holds its lock."""
     try:
         cloud.engine.start(cloud.get("instance", ocid).hidden["name"])
+        attachments.restore(cloud, ocid)
     except GpuClusterError as error:
         log.error("can't start %s: %s", ocid, error)
     sync_state(cloud, ocid)

@@ -189,4 +189,6 @@ def _number(cloud: CloudState, domain: str, *, kind: str) -> float:
 
 
 def _volume_gb(cloud: CloudState, domain: str) -> float:
-    return sum(float(row.body["sizeInGBs"]) for row in cloud.store.find("bootvolume", availabilityDomain=domain))
+    kinds = ("bootvolume", "volume")
+    rows = [row for kind in kinds for row in cloud.store.find(kind, availabilityDomain=domain)]
+    return sum(float(row.body["sizeInGBs"]) for row in rows)

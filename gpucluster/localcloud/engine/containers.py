@@ -18,6 +18,7 @@ from pathlib import Path
 
 from gpucluster import process
 from gpucluster.errors import CloudError
+from gpucluster.localcloud.engine import volumes
 from gpucluster.localcloud.engine.protocol import LABEL_OCID, LaunchRequest, RunState, mac_address
 from gpucluster.localcloud.engine.seed import Seed
 from gpucluster.localcloud.podman.command import DEVICES_LABEL, error_text, podman, probe
@@ -163,6 +164,7 @@ def terminate(name: str, home: Path | None = None) -> None:
         gone = podman("rm", "--force", "--volumes", "--time=0", name, check=False)
         if gone.returncode != 0 and state(name) != RunState.ABSENT:
             raise CloudError(f"the instance {name} was not removed: {error_text(gone)}", where="podman rm")
+    volumes.release(name)
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -249,6 +251,7 @@ def _run_options(request: ContainerLaunch, folder: Path) -> list[str]:
         *(f"--mount=type=bind,source={place},destination={at},ro" for at, place in request.folders.items()),
         *(f"--mount=type=bind,source={place},destination={at}" for at, place in request.writable_folders.items()),
         *(f"--device={device}" for device in request.devices),
+        *volumes.rules(request.name),
         "--restart=no",
         "--log-driver=k8s-file",
         "--log-opt=max-size=1mb",

@@ -112,6 +112,19 @@ class NullEngine:
         records = [json.loads(path.read_text()) for path in _records(self.root / "machines")]
         return [device for record in records for device in record.get("devices", [])]
 
+    def attach_volume(self, name: str, device: str, file: Path) -> None:
+        """Record it."""
+        record = self._volumes() | {str(file): [name, device]}
+        _write(self.root / "volumes.json", record)
+
+    def detach_volume(self, name: str, device: str, file: Path) -> None:
+        """Remove the record."""
+        _write(self.root / "volumes.json", {at: who for at, who in self._volumes().items() if at != str(file)})
+
+    def _volumes(self) -> dict[str, list[str]]:
+        record = self.root / "volumes.json"
+        return dict(json.loads(record.read_text())) if record.exists() else {}
+
     def commit(self, name: str, image: str) -> None:
         """Record it."""
         _write(self.root / "images" / image.replace("/", "_"), {"of": name})

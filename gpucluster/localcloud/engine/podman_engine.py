@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpucluster.localcloud.engine import containers, link_local, shares
+from gpucluster.localcloud.engine import containers, link_local, shares, volumes
 from gpucluster.localcloud.engine.protocol import (
     LABEL_HOME,
     LABEL_OCID,
@@ -105,6 +105,14 @@ class PodmanEngine:
     def devices_in_use(self) -> list[str]:
         """Those that labels of containers name."""
         return devices_in_containers()
+
+    def attach_volume(self, name: str, device: str, file: Path) -> None:
+        """Make a loop device, and its node in the container."""
+        volumes.attach(name, device, file, running=containers.state(name) == RunState.RUNNING)
+
+    def detach_volume(self, name: str, device: str, file: Path) -> None:
+        """Remove the loop device."""
+        volumes.detach(name, device, running=containers.state(name) == RunState.RUNNING)
 
     def commit(self, name: str, image: str) -> None:
         """Make an image of a container's disk."""

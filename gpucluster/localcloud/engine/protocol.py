@@ -168,6 +168,12 @@ class Engine(Protocol):
     def devices_in_use(self) -> Collection[str]:
         """The `LaunchRequest.devices` of all instances on this host, also of those of other homes."""
 
+    def attach_volume(self, name: str, device: str, file: Path) -> None:
+        """Let an instance see a file of this machine as a block device. Does nothing if it does already."""
+
+    def detach_volume(self, name: str, device: str, file: Path) -> None:
+        """Take a volume from an instance that may be gone. Does nothing if it is not attached."""
+
     def commit(self, name: str, image: str) -> None:
         """Make an image of an instance's disk."""
 

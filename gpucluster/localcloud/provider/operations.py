@@ -26,8 +26,8 @@ from gpucluster.localcloud.provider.schema import (
 from gpucluster.localcloud.provider.translation import from_wire, state_value, to_wire, wire_name
 from gpucluster.oci.states import STARTING
 
-GONE = frozenset({"TERMINATED", "DELETED"})
-_ENDED = GONE | {"TERMINATING", "DELETING", "FAILED"}
+GONE = frozenset({"TERMINATED", "DELETED", "DETACHED"})
+_ENDED = GONE | {"TERMINATING", "DELETING", "DETACHING", "FAILED"}
 _TIMEOUT = 20 * 60.0  # seconds; the real provider's default, except for instances, which boot longer
 _TIMEOUTS = {("oci_core_instance", "create"): 45 * 60.0, ("oci_core_instance", "delete"): 75 * 60.0}
 _TIMEOUTS |= {("oci_containerengine_cluster", verb): 60 * 60.0 for verb in ("create", "update", "delete")}

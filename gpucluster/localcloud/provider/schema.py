@@ -176,9 +176,10 @@ class DataSource:
 
 @dataclass(frozen=True)
 class WireFormat:
-    """Differences of names and types between Terraform and JSON."""
+    """Differences of names and types between Terraform and JSON; `sent_names`: names in a create alone."""
 
     names: Mapping[str, str]
+    sent_names: Mapping[str, str]
     integers: frozenset[str]
     booleans: frozenset[str]
     namespaced: frozenset[str]
@@ -195,6 +196,12 @@ class ProviderCatalogue:
     wire: WireFormat
 
 
+def _tags_and_name(schema: Mapping[str, Any]) -> tuple[str, ...]:
+    """What is updatable of most resources; a volume attachment has a name that is not."""
+    forced = {name for name, (_, flags) in schema["attributes"].items() if "n" in flags}
+    return tuple(name for name in _ALWAYS_UPDATABLE if name not in forced)
+
+
 @functools.cache
 def catalogue() -> ProviderCatalogue:
     """Read the two data files of this package."""
@@ -209,7 +216,7 @@ def catalogue() -> ProviderCatalogue:
             noun=entry["noun"],
             path=entry["path"],
             ready=tuple(entry["ready"]),
-            updatable=(*_ALWAYS_UPDATABLE, *entry["update"]),
+            updatable=(*_tags_and_name(schema["resources"][name]), *entry["update"]),
             replace=tuple(entry.get("replace", ())),
             replace_bare_metal=tuple(entry.get("replace_bare_metal", ())),
             operations={verb: _operation(verb, entry) for verb in _VERBS},
@@ -245,6 +252,7 @@ def catalogue() -> ProviderCatalogue:
         data_sources=data_sources,
         wire=WireFormat(
             names=wire["names"],
+            sent_names=wire["sent_names"],
             integers=frozenset(wire["integers"]),
             booleans=frozenset(wire["booleans"]),
             namespaced=frozenset(wire["namespaced"]),

@@ -23,7 +23,7 @@ def to_wire(schema: SchemaBlock, state: Mapping[str, Any], *, inside: str = "", 
         settable = attribute.required or attribute.optional or (update and inside and name == "id")
         if value is None or value is UNKNOWN or not settable or name in wire.unsent or (name == "id" and not inside):
             continue
-        _put(body, wire_name(inside, name), _wire_value(name, value))
+        _put(body, wire.sent_names.get(name) or wire_name(inside, name), _wire_value(name, value))
     for name, nested in schema.blocks.items():
         if name == "timeouts" or not isinstance(items := state.get(name), list):
             continue

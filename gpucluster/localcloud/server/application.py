@@ -20,6 +20,7 @@ from gpucluster.errors import GpuClusterError
 from gpucluster.localcloud.api import (
     app_catalog,
     bastions,
+    block_volumes,
     capacity_reservations,
     console,
     container_engine,
@@ -66,7 +67,8 @@ _PARAM = re.compile(r"\{(\w+)\}")
 def all_routes(cloud: CloudState) -> list[ApiRoute]:
     """All operations of the API."""
     services = (
-        network, vnics, instances, maintenance_events, console, images, app_catalog, shapes, capacity_reservations,
+        network, vnics, block_volumes, instances, maintenance_events, console, images, app_catalog, shapes,
+        capacity_reservations,
         instance_configurations, instance_pools, file_storage, identity, bastions, limits,
         container_engine, node_pools,
     )  # fmt: skip

@@ -11,6 +11,7 @@ from functools import partial
 
 from gpucluster.localcloud.api import (
     bastions,
+    block_volumes,
     console,
     container_engine,
     file_storage,
@@ -33,6 +34,7 @@ RETENTION = 12 * 3600.0
 _KINDS = (
     *network.KINDS,
     *file_storage.KINDS,
+    block_volumes.VOLUME,
     instance_configurations.COMPUTE_CLUSTER,
     identity.COMPARTMENT,
     identity.POLICY,
@@ -57,6 +59,7 @@ def recover(cloud: CloudState) -> None:
         cloud.submit(f"bastion {bastion.id}", partial(bastions.finish_change, cloud, bastion.id))
     for session in cloud.store.find("bastionsession", lifecycleState=LifecycleState.CREATING):
         cloud.submit(f"session {session.id}", partial(bastions.activate, cloud, session.id))
+    block_volumes.recover(cloud)
     container_engine.recover(cloud)
     node_pools.recover(cloud)
     for instance in cloud.store.find("instance"):

@@ -16,6 +16,7 @@ RULES = (
     "Shapes of GB200 and GB300 are refused: OCI launches them in a GPU memory cluster only, which gpucluster does not "
     "make.",
     "A flexible shape (`...Flex`) needs `ocpus` and `memory_gb`, any other refuses them.",
+    "`controller.state_volume_gb` needs `scheduler: slurm`.",
     "`image` is named in one way: `operating_system` and `version`; `name`, with `operating_system` or `login_user`; "
     "`listing` and `login_user`; or `ocid` and `login_user`.",
 )
@@ -23,7 +24,12 @@ RULES = (
 
 def check(context: RuleContext) -> None:
     """Add every error of `controller`."""
-    check_machine(context, ("controller",), context.section("controller"))
+    controller = context.section("controller")
+    check_machine(context, ("controller",), controller)
+    if controller.get("state_volume_gb") is not None and context.data.get("scheduler", "slurm") != "slurm":
+        message = "a volume for the controller's state is there for Slurm only"
+        hint = "Delete the line. What Kubernetes stores is in its backups: docs/how-to/kubernetes.md"
+        context.error(("controller", "state_volume_gb"), message, hint, key=True)
 
 
 def check_machine(context: RuleContext, path: Path, machine: Mapping[str, Any]) -> None:

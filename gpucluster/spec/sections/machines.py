@@ -162,6 +162,13 @@ class ControllerSpec(Machine):
     """The machine that always exists: Slurm's controller, LDAP server and, without login nodes, login host."""
 
     shape: str = Field(default=CONTROLLER_SHAPE, description="Shape.", examples=[CONTROLLER_SHAPE])
+    state_volume_gb: Gigabytes | None = Field(
+        default=None,
+        description="Size in GB of a block volume for the controller's state: Slurm's queue and accounting, the "
+        "directory, CAs and keys. It outlives the controller: see docs/how-to/controller.md. It can only be made "
+        "larger. `null`: the state is on the boot volume, and is lost with it.",
+        examples=[50],
+    )
 
 
 class LoginSpec(Machine):

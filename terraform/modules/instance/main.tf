@@ -18,6 +18,7 @@ resource "oci_core_instance" "this" {
     assign_public_ip = var.assign_public_ip
     display_name     = var.name
     hostname_label   = var.hostname
+    private_ip       = var.private_ip
     subnet_id        = var.subnet_id
   }
 

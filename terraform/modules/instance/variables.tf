@@ -101,6 +101,12 @@ variable "platform" {
   default = null
 }
 
+variable "private_ip" {
+  description = "Private address that a new instance takes, of the range of the subnet. Null lets OCI choose, and changes no existing one."
+  type        = string
+  default     = null
+}
+
 variable "shape" {
   description = "Shape."
   type        = string

@@ -1,0 +1,142 @@
+"""The controller's state on a volume of its own: it moves there, and another controller goes on with it.
+
+Real Slurm, MariaDB and OpenLDAP; the volume is a loop device (`localcloud/engine/volumes`). The tests run in the order
+of this file, on one cluster: each is a chapter of the same story.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.site_harness import ALONE, NETWORK, PATIENCE_TO_BUILD_S, Site, containers
+from tests.localcloud.api_harness import Api
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.story, pytest.mark.timeout(3 * PATIENCE_TO_BUILD_S)]
+
+CONTROLLER = "keep-controller"
+GATE = "/mnt/home/alice/gate"
+WITHOUT = "controller: {shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16}"
+WITH = "controller: {shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16, state_volume_gb: 50}"
+CLUSTER_YML = f"""\
+version: 1
+name: keep
+cloud: {{provider: local}}
+{NETWORK}{WITHOUT}
+pools:
+  compute: {{shape: BM.GPU4.8, count: 1}}
+users:
+  people:
+    - {{name: alice, full_name: Alice Example, generate_key: true}}
+"""
+HOST_KEY = "cat /etc/ssh/ssh_host_ed25519_key.pub"
+ACCOUNTED = "sacct -a -X -n -P -S 2020-01-01 -o JobIDRaw,JobName,State"
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with Site(CLUSTER_YML) as made:
+        yield made
+
+
+def controller_of(site: Site) -> dict[str, Any]:
+    """Id and addresses of the controller, as Terraform has them."""
+    return dict(site.good("output")["outputs"]["cluster"]["controller"])
+
+
+def keys(site: Site) -> str:
+    """The hashes of the CAs, the munge key and the controller's key for the nodes."""
+    authority = "/etc/gpucluster/authority"
+    files = (
+        f"{authority}/ca.key {authority}/ca.pem {authority}/ssh_ca /etc/gpucluster/munge.key ~debian/.ssh/gpucluster"
+    )
+    return site.root(CONTROLLER, f"sha256sum {files}")
+
+
+def is_written(site: Site, job: str) -> bool:
+    """Whether the queue that slurmctld has saved has this job: it saves some seconds after a change."""
+    state = "/var/lib/slurm/slurmctld"
+    return bool(site.root(CONTROLLER, f"find {state}/job_state -newer {state}/hash.{int(job) % 10}/job.{job}"))
+
+
+def mounted(site: Site, host: str = CONTROLLER) -> str:
+    return site.root(host, "findmnt -n -o SOURCE,FSTYPE --mountpoint /var/lib/gpucluster-state; true")
+
+
+def test_a_cluster_that_stands_moves_its_state_to_a_volume(site: Site) -> None:
+    site.good("apply")
+    site.good("user", "add", "bob")
+    first = site.as_alice("sbatch --parsable --wrap 'exit 0'")
+    site.accounted(first)
+    before, rows = (site.root(CONTROLLER, HOST_KEY), keys(site)), site.root(CONTROLLER, ACCOUNTED)
+    site.change(WITHOUT, WITH)
+    site.good("apply")
+    assert "ext4" in mounted(site)
+    assert (site.root(CONTROLLER, HOST_KEY), keys(site)) == before
+    assert site.root(CONTROLLER, ACCOUNTED).startswith(rows)
+    assert site.root(CONTROLLER, "ls -d /var/lib/mysql.before-state-volume") == "/var/lib/mysql.before-state-volume"
+    assert site.as_alice("id -un") == "alice"
+
+
+def test_the_services_find_it_after_a_reboot(site: Site) -> None:
+    site.ssh(CONTROLLER, "sudo systemctl reboot")
+    site.until("slurmctld answers", lambda: "UP" in site.ssh(CONTROLLER, "sudo scontrol ping").stdout)
+    assert "ext4" in mounted(site)
+    assert site.root(CONTROLLER, "getent passwd bob | cut -d: -f1") == "bob"
+
+
+def test_a_destroy_does_not_take_the_state_without_being_told(site: Site) -> None:
+    code, events = site.run("destroy")
+    assert code != 0
+    assert "holds the controller's state" in events[-1]["message"], events[-1]
+    assert site.as_alice("id -un") == "alice"
+
+
+def test_another_controller_goes_on_after_the_first_is_gone(site: Site) -> None:
+    running = site.as_alice(f"rm -f {GATE}; mkfifo {GATE}; sbatch --parsable --exclusive --wrap 'exit $(cat {GATE})'")
+    site.runs(running)
+    waiting = [site.as_alice("sbatch --parsable --exclusive --wrap 'exit 0'") for _ in range(2)]
+    wait_for("Slurm has written its queue", lambda: is_written(site, waiting[-1]), interval=0.5)
+    rows = site.root(CONTROLLER, ACCOUNTED)
+    host_key, cluster_keys, before = site.root(CONTROLLER, HOST_KEY), keys(site), controller_of(site)
+
+    api = Api(site.home, engine="podman")
+    api.compute.terminate_instance(before["id"])
+    wait_for("the controller is gone", lambda: len(containers(site.home)) == 1)
+    site.good("controller", "replace", "--yes")
+
+    after = controller_of(site)
+    assert after["id"] != before["id"]
+    assert after["private_ip"] == before["private_ip"]
+    assert (site.root(CONTROLLER, HOST_KEY), keys(site)) == (host_key, cluster_keys)
+    assert site.ssh(CONTROLLER, "id -un", *ALONE, who="alice").stdout.strip() == "alice"
+    assert site.root(CONTROLLER, "getent passwd bob | cut -d: -f1") == "bob"
+    assert site.state_of(running) == "RUNNING"
+    assert [site.state_of(job) for job in waiting] == ["PENDING", "PENDING"]
+    assert {line.split("|")[0] for line in rows.splitlines()} <= {
+        line.split("|")[0] for line in site.root(CONTROLLER, ACCOUNTED).splitlines()
+    }
+    site.root("compute-1", f"echo 7 > {GATE}")
+    wait_for(
+        "the job ended with its own exit",
+        lambda: site.as_alice(f"sacct -X -n -P -j {running} -o State,ExitCode") == "FAILED|7:0",
+        interval=0.5,
+        state=site._state,
+    )
+    for job in waiting:
+        site.accounted(job)
+
+
+def test_the_state_moves_back(site: Site) -> None:
+    site.root(CONTROLLER, "gpucluster-agent state-volume move-back")
+    assert mounted(site) == ""
+    assert site.root(CONTROLLER, "getent passwd bob | cut -d: -f1") == "bob"
+    site.change(WITH, WITHOUT)
+    code, events = site.run("apply")
+    assert code != 0
+    assert "would delete the volume" in events[-1]["message"], events[-1]
+    site.good("apply", "--delete-data")
+    assert site.as_alice("id -un") == "alice"

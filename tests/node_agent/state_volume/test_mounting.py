@@ -1,0 +1,184 @@
+"""The volume on a host: real loop devices, file systems and mounts, below a folder that stands for the host's root.
+
+systemctl is a double: which services are stopped meanwhile is shown in tests/e2e/test_controller_state.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from gpucluster.node_agent import programs
+from gpucluster.node_agent.errors import Failed, Refused
+from gpucluster.node_agent.state_volume import layout
+from gpucluster.node_agent.state_volume.mounting import BEFORE, StateVolume
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or not Path("/dev/loop-control").exists(), reason="needs root and loop devices"
+)
+MYSQL, AUTHORITY = "var/lib/mysql", "etc/gpucluster/authority"
+
+
+@pytest.fixture
+def systemctl(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """What systemctl was asked; no service is active."""
+    asked: list[list[str]] = []
+    call = programs.call
+
+    def answer(argv: Sequence[str], text: str = "", seconds: float = programs.SECONDS) -> programs.Completed[str]:
+        if argv[0] != "systemctl":
+            return call(argv, text, seconds)
+        asked.append(list(argv))
+        return subprocess.CompletedProcess(list(argv), 3 if argv[1] == "is-active" else 0, "", "")
+
+    monkeypatch.setattr(programs, "call", answer)
+    return asked
+
+
+@pytest.fixture
+def device(tmp_path: Path) -> Iterator[str]:
+    """A blank device of 64 MiB."""
+    file = tmp_path / "volume"
+    file.touch()
+    os.truncate(file, 64 << 20)
+    listed = subprocess.run(["losetup", "--find", "--show", str(file)], capture_output=True, text=True, check=True)
+    yield listed.stdout.strip()
+    for mount in reversed(_mounts_below(tmp_path)):
+        subprocess.run(["umount", mount], check=True)
+    subprocess.run(["losetup", "--detach", listed.stdout.strip()], check=True)
+
+
+def _mounts_below(folder: Path) -> list[str]:
+    lines = Path("/proc/self/mountinfo").read_text().splitlines()
+    return [line.split()[4] for line in lines if line.split()[4].startswith(f"{folder}/")]
+
+
+def host(root: Path, machine: str, secret: str = "") -> StateVolume:
+    """A host with a database and a CA, or a new one."""
+    for folder in ("etc/ssh", "etc/systemd/system", "var/lib", "var/spool", "etc/gpucluster"):
+        (root / folder).mkdir(parents=True)
+    (root / "etc/machine-id").write_text(f"{machine}\n")
+    (root / "etc/passwd").write_text(Path("/etc/passwd").read_text())
+    (root / "etc/group").write_text(Path("/etc/group").read_text())
+    (root / "etc/ssh/ssh_host_ed25519_key").write_text(f"host key of {machine}")
+    os.chmod(root / "etc/ssh/ssh_host_ed25519_key", 0o600)
+    if secret:
+        for place in (MYSQL, AUTHORITY):
+            (root / place).mkdir(parents=True)
+            (root / place / "content").write_text(secret)
+        os.chmod(root / MYSQL, 0o750)
+    return StateVolume(root)
+
+
+def leave(root: Path) -> None:
+    """The host ends: what it had mounted is gone."""
+    for mount in reversed(_mounts_below(root)):
+        subprocess.run(["umount", mount], check=True)
+
+
+def test_state_moves_once_and_the_next_host_goes_on_with_it(
+    tmp_path: Path, device: str, systemctl: list[list[str]]
+) -> None:
+    first = tmp_path / "first"
+    done = host(first, "one", "kept").attach(device, "demo", "root", 0)
+    assert (done["formatted"], done["host_keys"], set(done["moved"])) == (True, False, {f"/{MYSQL}", f"/{AUTHORITY}"})
+    assert (first / MYSQL / "content").read_text() == "kept"
+    assert (first / MYSQL).stat().st_mode & 0o777 == 0o750
+    assert (first / f"{MYSQL}{BEFORE}" / "content").read_text() == "kept"
+    assert ["systemctl", "enable", "--quiet", layout.UNIT] in systemctl
+    (first / MYSQL / "content").write_text("newer")
+    again = StateVolume(first).attach(device, "demo", "root", 0)
+    assert (again["formatted"], again["moved"], again["new_host"]) == (False, [], False)
+    leave(first)
+
+    second = tmp_path / "second"
+    done = host(second, "two").attach(device, "demo", "root", 0)
+    assert (done["formatted"], done["moved"], done["new_host"], done["host_keys"]) == (False, [], True, True)
+    assert (second / MYSQL / "content").read_text() == "newer"
+    key = second / "etc/ssh/ssh_host_ed25519_key"
+    assert (key.read_text(), key.stat().st_mode & 0o777) == ("host key of one", 0o600)
+    leave(second)
+
+    with pytest.raises(Refused, match="another controller has taken over"):
+        StateVolume(first).mount(0)
+    assert _mounts_below(first) == []
+
+
+def test_a_boot_mounts_it_again(tmp_path: Path, device: str, systemctl: list[list[str]]) -> None:
+    root = tmp_path / "root"
+    host(root, "one", "kept").attach(device, "demo", "root", 0)
+    leave(root)
+    assert list((root / MYSQL).iterdir()) == []
+    StateVolume(root).mount(0)
+    assert (root / MYSQL / "content").read_text() == "kept"
+
+
+def test_a_device_with_data_is_left_as_it_is(tmp_path: Path, device: str, systemctl: list[list[str]]) -> None:
+    subprocess.run(["mkfs.ext4", "-q", "-L", "homes", device], check=True)
+    with pytest.raises(Refused, match="'homes'"):
+        host(tmp_path / "root", "one", "kept").attach(device, "demo", "root", 0)
+    with open(device, "r+b") as stream:  # a damaged file system: nothing recognizes it
+        stream.write(b"\0" * 1024 + b"x" * 4096)
+    with pytest.raises(Refused, match="data of an unknown kind"):
+        StateVolume(tmp_path / "root").attach(device, "demo", "root", 0)
+    assert _mounts_below(tmp_path) == []
+
+
+def test_no_device_and_another_clusters_volume_are_refused(
+    tmp_path: Path, device: str, systemctl: list[list[str]]
+) -> None:
+    with pytest.raises(Failed, match="not attached to this host"):
+        host(tmp_path / "none", "one", "kept").attach(f"{tmp_path}/missing", "demo", "root", 0)
+    host(tmp_path / "theirs", "two", "theirs").attach(device, "other", "root", 0)
+    leave(tmp_path / "theirs")
+    with pytest.raises(Refused, match="cluster other"):
+        StateVolume(tmp_path / "none").attach(device, "demo", "root", 0)
+    assert _mounts_below(tmp_path / "none") == []
+    assert (tmp_path / "none" / MYSQL / "content").read_text() == "kept"
+
+
+def test_a_volume_that_is_too_small_takes_nothing(tmp_path: Path, device: str, systemctl: list[list[str]]) -> None:
+    volume = host(tmp_path / "root", "one", "kept")
+    (tmp_path / "root" / MYSQL / "large").write_bytes(os.urandom(60 << 20))
+    with pytest.raises(Failed, match="Nothing was moved"):
+        volume.attach(device, "demo", "root", 0)
+    assert not (tmp_path / "root" / f"{MYSQL}{BEFORE}").exists()
+    assert (tmp_path / "root" / MYSQL / "content").read_text() == "kept"
+
+
+def test_a_move_that_was_killed_begins_again(tmp_path: Path, device: str, systemctl: list[list[str]]) -> None:
+    root = tmp_path / "root"
+    volume = host(root, "one", "newest")
+    subprocess.run(["mkfs.ext4", "-q", "-L", "gpucluster-state", device], check=True)
+    (root / "var/lib/gpucluster-state").mkdir()
+    subprocess.run(["mount", device, str(root / "var/lib/gpucluster-state")], check=True)
+    old = root / "var/lib/gpucluster-state/directories/mysql"
+    old.mkdir(parents=True)
+    (old / "content").write_text("copied before the services wrote more")
+    volume.attach(device, "demo", "root", 0)
+    assert (root / MYSQL / "content").read_text() == "newest"
+
+
+def test_the_state_moves_back(tmp_path: Path, device: str, systemctl: list[list[str]]) -> None:
+    root = tmp_path / "root"
+    volume = host(root, "one", "kept")
+    volume.attach(device, "demo", "root", 0)
+    (root / MYSQL / "content").write_text("newer")
+    assert f"/{MYSQL}" in volume.move_back()
+    assert _mounts_below(root) == []
+    assert (root / MYSQL / "content").read_text() == "newer"
+    assert (root / MYSQL).stat().st_mode & 0o777 == 0o750
+    assert not (root / "etc/gpucluster/state-volume.json").exists()
+
+
+def test_what_the_volume_states_is_private(tmp_path: Path, device: str, systemctl: list[list[str]]) -> None:
+    root = tmp_path / "root"
+    host(root, "one", "kept").attach(device, "demo", "root", 0)
+    mount = root / "var/lib/gpucluster-state"
+    assert mount.stat().st_mode & 0o777 == 0o700
+    assert json.loads((mount / "cluster.json").read_text()) == {"cluster": "demo", "machine": "one"}
