@@ -28,8 +28,11 @@ def controller_replace(context: Context, provider: str, yes: bool) -> None:
         cluster.controller.require_volume()
         if context.can_ask and not yes:
             reporter.close()
-            text = "The controller is stopped and terminated; what is on its boot disk will be lost. Replace it"
-            if not click.confirm(text, default=False, err=True):
+            if not click.confirm(
+                "The controller is stopped and terminated; what is on its boot disk will be lost. Replace it",
+                default=False,
+                err=True,
+            ):
                 raise InputError("nothing was replaced", hint="Pass --yes to skip the question")
         result = cluster.controller.replace()
         reporter.result(result.to_dict(), summary(result))

@@ -52,12 +52,12 @@ output "identity" {
   }
 }
 
-output "rollouts" {
-  description = "Images that roll through pools: what gpucluster stores of each between two steps, as JSON by pool. It is written into the state after each step, and comes back as the variable rollouts."
-  value       = var.rollouts
-}
-
 output "oke" {
   description = "The control plane of Kubernetes Engine: id, kubernetes_version, private_endpoint and public_endpoint (address and port, or null) and ca, the certificate of its CA (PEM in base64). Null for another control plane."
   value       = one(module.oke[*].cluster)
+}
+
+output "rollouts" {
+  description = "Images that roll through pools: what gpucluster stores of each between two steps, as JSON by pool. It is written into the state after each step, and comes back as the variable rollouts."
+  value       = var.rollouts
 }

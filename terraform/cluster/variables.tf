@@ -596,13 +596,6 @@ variable "recorded" {
   nullable = false
 }
 
-variable "rollouts" {
-  description = "Images that roll through pools: what gpucluster stores of each between two steps, as JSON by pool. They are only stored."
-  type        = map(string)
-  default     = {}
-  nullable    = false
-}
-
 variable "region" {
   description = "Region of the cluster, such as us-ashburn-1."
   type        = string
@@ -612,6 +605,13 @@ variable "region" {
     condition     = can(regex("^[a-z0-9]+(-[a-z0-9]+)+$", var.region))
     error_message = "region must be the identifier of a region, such as us-ashburn-1."
   }
+}
+
+variable "rollouts" {
+  description = "Images that roll through pools: what gpucluster stores of each between two steps, as JSON by pool. They are only stored."
+  type        = map(string)
+  default     = {}
+  nullable    = false
 }
 
 variable "ssh_authorized_keys" {

@@ -14,7 +14,7 @@ from tests.spec.spec_texts import LOCAL
 
 NAMESPACES = (
     "users", "groups", "generated_keys", "jobs", "job_reports", "container_images", "images", "slurm", "kubernetes",
-    "autoscaler", "hosts", "dashboard", "backup", "state",
+    "autoscaler", "hosts", "dashboard", "backup", "state", "controller",
 )  # fmt: skip
 
 

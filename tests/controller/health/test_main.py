@@ -114,6 +114,7 @@ def test_in_shadow_mode_it_is_decided_and_not_done(
 
 def test_all_that_is_out_of_order_is_named() -> None:
     content = {
+        "maintenance": None,
         "nodes": [
             {"node": "a", "status": "unknown", "age_s": None, "stale": True, "failing": [], "drained": ""},
             {"node": "b", "status": "fail", "age_s": 1000.4, "stale": True, "drained": "gpucluster: check failed: gpu",
