@@ -168,5 +168,5 @@ def _seconds(value: Any) -> float:
     except OverflowError:
         raise ValueError("a number that is too large") from None
     if not abs(seconds) <= _LATEST_S:
-        raise ValueError("a time that is no date")
+        raise ValueError("a time that no date has")
     return seconds
