@@ -241,4 +241,4 @@ test-newest: system-packages ## run the tests that start no container with the n
 	$(PYTHON) -m venv $(VENV)/newest
 	$(VENV)/newest/bin/python -m pip install --quiet --disable-pip-version-check --upgrade --editable '.[dev]'
 	$(VENV)/newest/bin/python -m pip freeze --exclude-editable
-	PATH="$(CURDIR)/$(VENV)/newest/bin:$$PATH" $(VENV)/newest/bin/python -m pytest -m "not containers and not slurm and not e2e"
+	$(VENV)/newest/bin/python -m pytest -m "not containers and not slurm and not e2e"

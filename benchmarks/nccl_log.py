@@ -6,9 +6,9 @@ import statistics
 import time
 from collections.abc import Callable
 
-from gpucluster.controller.scrub import scrubbed
 from gpucluster.measuring import results
 from gpucluster.measuring.results import JobAnswer
+from gpucluster.node_agent.rules.scrubbing import scrubbed_text
 from tests.measuring.nccl_double import output
 
 MEGABYTES = 10
@@ -20,7 +20,7 @@ def main(runs: int) -> None:
     text = _LINE * (MEGABYTES * 1_000_000 // len(_LINE)) + output(465.0, ["gpu-1", "gpu-2"])
     wanted = results.expectation("BM.GPU.H100.8", 2, 8, "default")
     rows: dict[str, Callable[[], object]] = {
-        "removing secrets": lambda: scrubbed(text),
+        "removing secrets": lambda: scrubbed_text(text),
         "the verdict": lambda: results.nccl(JobAnswer("ended", "", 0, text), wanted),
     }
     for name, work in rows.items():

@@ -2,8 +2,9 @@
 
 What a user of this machine has set for other programs must not decide a test: `LANG` (messages are compared), `TZ`,
 `COLUMNS`, `ANSIBLE_*`, `GIT_*`, `KUBECONFIG`, `AWS_*` and so on are not there; a test that is about one of them sets
-it. What leads to the package archives (indexes, certificates, proxies) stays, and no proxy is asked for a server of a
-test. Standard library of Python 3.9 only: the agent's tests run there.
+it. PATH has no folder of a virtual environment, activated or not: the script of a job, for one, does more where it
+finds our `gpucluster-agent`. What leads to the package archives (indexes, certificates, proxies) stays, and no proxy
+is asked for a server of a test. Standard library of Python 3.9 only: the agent's tests run there.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from pathlib import Path
 
 #: Where programs and this user's files are, how packages come here, and what this suite and its tools are told.
 _KEPT = re.compile(
@@ -32,11 +34,19 @@ def variables(found: Mapping[str, str]) -> dict[str, str]:
     kept = {name: value for name, value in found.items() if _KEPT.fullmatch(name)}
     # Each program that a test starts would compile the whole tree.
     kept.pop("PYTHONDONTWRITEBYTECODE", None)
+    if "PATH" in kept:
+        kept["PATH"] = _without_virtual_environments(kept["PATH"])
     kept.update(_FIXED)
     if any(name.lower().endswith("_proxy") for name in kept):
         for name in ("no_proxy", "NO_PROXY"):
             kept[name] = ",".join(filter(None, (kept.get(name, ""), _OWN)))
     return kept
+
+
+def _without_virtual_environments(path: str) -> str:
+    """PATH as it is before `activate`. Each virtual environment has a pyvenv.cfg beside its bin (PEP 405)."""
+    folders = path.split(os.pathsep)
+    return os.pathsep.join(each for each in folders if not (each and Path(each).parent.joinpath("pyvenv.cfg").exists()))
 
 
 def set_up() -> None:

@@ -43,6 +43,16 @@ def test_what_others_have_set_is_not_there() -> None:
     }  # fmt: skip
 
 
+def test_virtual_environments_are_not_on_path(tmp_path: Path) -> None:
+    for name in ("venv", "other"):
+        (tmp_path / name / "bin").mkdir(parents=True)
+    (tmp_path / "venv" / "pyvenv.cfg").touch()
+    path = f"{tmp_path}/venv/bin:/bin:{tmp_path}/other/bin:{tmp_path}/nowhere/bin"
+    assert variables({"PATH": path})["PATH"] == f"/bin:{tmp_path}/other/bin:{tmp_path}/nowhere/bin"
+    # Also a relative folder, as `PATH=.venv/bin:$PATH` has it, and an empty one, which is the current folder.
+    assert variables({"PATH": f"{os.path.relpath(tmp_path)}/venv/bin::/bin"})["PATH"] == ":/bin"
+
+
 @pytest.mark.slow
 def test_tests_pass_on_a_machine_of_others() -> None:
     """The parts whose programs read most of this: the command's texts, ssh, times."""

@@ -26,7 +26,10 @@ def test_marked_finds_the_children_of_a_dead_run(tmp_path: Path) -> None:
     env = {**os.environ, "GPUCLUSTER_TEST_MARK": mark}
     pid = process.spawn_daemon(["sleep", "600"], log=tmp_path / "d.log", env=env)
     try:
-        assert process.pids_with_variable("GPUCLUSTER_TEST_MARK", mark) == (pid,)
+        # A process that execve has just begun has no environment in /proc for a moment: the kernel closes the files of
+        # the old program, for which our Popen waits, before it has laid out the new one.
+        pids = wait_for("it has begun", lambda: process.pids_with_variable("GPUCLUSTER_TEST_MARK", mark))
+        assert pids == (pid,)
         assert process.pids_with_variable("GPUCLUSTER_TEST_MARK", mark + "x") == ()
     finally:
         os.kill(pid, signal.SIGINT)

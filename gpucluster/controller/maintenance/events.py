@@ -31,6 +31,9 @@ NO_ACTION = "NONE"
 NOTIFICATION = "NOTIFICATION"
 #: Seconds that a maintenance is expected to take where the event does not state it.
 DURATION_S = 4 * 3600.0
+#: The largest time or duration that is read, in seconds. A beginning, a window and a duration of it together are still
+#: a date of Python (before the year 10000).
+_LATEST_S = 8e10
 
 
 @dataclass(frozen=True)
@@ -104,11 +107,11 @@ class MaintenanceEvent:
             raise ValueError("an event without an id or a host")
         return cls(
             **texts,
-            start=float(raw["start"]),
-            window_s=max(0.0, float(raw["window_s"])),
-            duration_s=max(0.0, float(raw["duration_s"])),
-            started=None if raw.get("started") is None else float(raw["started"]),
-            due=None if raw.get("due") is None else float(raw["due"]),
+            start=_seconds(raw["start"]),
+            window_s=max(0.0, _seconds(raw["window_s"])),
+            duration_s=max(0.0, _seconds(raw["duration_s"])),
+            started=None if raw.get("started") is None else _seconds(raw["started"]),
+            due=None if raw.get("due") is None else _seconds(raw["due"]),
             reschedulable=raw.get("reschedulable") is True,
         )
 
@@ -140,7 +143,7 @@ class EventList:
             raw = bounded.load(file, _LARGEST)
             refused = {str(key): str(why)[:500] for key, why in dict(raw.get("refused") or {}).items()}
             events = tuple(MaintenanceEvent.from_dict(each) for each in raw["events"])
-            return cls(float(raw["at"]), events, refused, str(raw.get("problem") or "")[:500])
+            return cls(_seconds(raw["at"]), events, refused, str(raw.get("problem") or "")[:500])
         except (OSError, AttributeError, KeyError, TypeError, ValueError):
             return None
 
@@ -149,6 +152,21 @@ def read_requests(file: Path) -> dict[str, float]:
     """Event -> the beginning of the window that the health service asks for. Empty where there is no readable file."""
     try:
         raw = bounded.load(file, _LARGEST)
-        return {str(key): float(start) for key, start in dict(raw).items()}
+        return {str(key): _seconds(start) for key, start in dict(raw).items()}
     except (OSError, TypeError, ValueError):
         return {}
+
+
+def _seconds(value: Any) -> float:
+    """A time or a duration of JSON, which Python also reads as NaN, as infinite, and with more digits than a float has.
+
+    Raises:
+        TypeError, ValueError: it is something else, or no date has it.
+    """
+    try:
+        seconds = float(value)
+    except OverflowError:
+        raise ValueError("a number that is too large") from None
+    if not abs(seconds) <= _LATEST_S:
+        raise ValueError("a time that no date has")
+    return seconds

@@ -236,14 +236,3 @@ def test_a_damaged_memory_is_as_good_as_none(place: Place, text: str) -> None:
     place.announce(EVENT)
     place.service().run()
     assert NAME in place.slurm.held
-
-
-def test_events_are_written_and_read_back() -> None:
-    one = replace(EVENT, started=NOW, due=NOW + 9, token="t", description="words")
-    listing = EventList(NOW, (one,), {"x": "why"}, "problem")
-    assert MaintenanceEvent.from_dict(one.to_dict()) == one
-    raw = json.loads(listing.to_json())
-    assert raw["refused"] == {"x": "why"}
-    for missing in ("id", "host", "role", "start", "window_s"):
-        with pytest.raises((KeyError, ValueError)):
-            MaintenanceEvent.from_dict({key: value for key, value in one.to_dict().items() if key != missing})

@@ -100,18 +100,40 @@ def test_nccl_over_ethernet_is_97_percent_of_ib_write_bw() -> None:
     assert judge(seed_outputs.NCCL_OVER_ETHERNET, seed_job("nccl_tests", gpus=1, expect="2.8")).status is Status.PASS
 
 
+def _in_a_batch_job(of: Job, folder: Path, **scripts: str) -> int:
+    """The exit status of the rendered script, where no other programs are there than these and the system's."""
+    rendered = files(of, folder / "job")
+    programs(folder, scontrol="printf '%s\\n' gpu-1 gpu-2", **scripts)
+    variables = {"SLURM_JOB_ID": "7", "SLURM_SUBMIT_DIR": str(folder / "job"), "SLURM_JOB_NODELIST": "gpu-[1-2]"}
+    # A gpucluster-agent elsewhere on the PATH of this machine would judge the output.
+    environment = {"PATH": f"{folder}:/usr/bin:/bin", **variables}
+    script = folder / "job" / rendered.script
+    return subprocess.run(["bash", str(script)], env=environment, check=False, capture_output=True).returncode
+
+
 def test_nccl_uses_the_interface_and_the_device_that_are_named(tmp_path: Path) -> None:
     of = seed_job("nccl_tests", "mpirun", gpus=1, interface="ens192", device="irdma0", program="/bin/true")
     assert not choose.refusal(of)
-    rendered = files(of, tmp_path / "job")
-    show = f'case "$*" in *bin/true*) env | grep ^NCCL_ | sort > {tmp_path}/given; echo "$*" > {tmp_path}/words ;; esac'
-    environment = programs(tmp_path, scontrol="printf '%s\\n' gpu-1 gpu-2", mpirun=show)
-    variables = {"SLURM_JOB_ID": "7", "SLURM_SUBMIT_DIR": str(tmp_path / "job"), "SLURM_JOB_NODELIST": "gpu-[1-2]"}
-    script = tmp_path / "job" / rendered.script
-    subprocess.run(["bash", str(script)], env={**environment, **variables}, check=True, capture_output=True)
+    # The check of the nodes comes before, and has the name of the program in it.
+    write = f'env | grep ^NCCL_ | sort > {tmp_path}/given; echo "$*" > {tmp_path}/words'
+    show = f'case "$*" in *" /bin/true -b "*) {write} ;; esac'
+    assert _in_a_batch_job(of, tmp_path, mpirun=show) == 0
     assert (tmp_path / "given").read_text() == "NCCL_IB_HCA==irdma0\nNCCL_SOCKET_IFNAME==ens192\n"
     words = (tmp_path / "words").read_text()
     assert "-x NCCL_SOCKET_IFNAME" in words and "-x NCCL_IB_HCA" in words  # noqa: PT018
     # Without them, the settings are those of the node.
     plain = render(seed_job("nccl_tests", "srun", shape=GPU4))
     assert "interface=''" in plain.files[plain.script].text
+
+
+@pytest.mark.parametrize("status", [0, 2, 3])
+def test_the_job_ends_as_the_agent_judges_its_output(tmp_path: Path, status: int) -> None:
+    of = seed_job("nccl_tests", "mpirun", gpus=1, program="/bin/true")
+    agent = f'printf "%s\\n" "$@" > {tmp_path}/judge; exit {status}'
+    printed = 'case "$*" in *" /bin/true -b "*) echo "# Avg bus bandwidth" ;; esac'
+    programs(tmp_path, **{"gpucluster-agent": agent})
+    assert _in_a_batch_job(of, tmp_path, mpirun=printed) == status
+    words = (tmp_path / "judge").read_text().splitlines()
+    result = tmp_path / "job" / "nccl_tests-7.result"
+    assert words[:5] == ["nccl", "judge", str(result), "--nodes=2", "--gpus=1"]
+    assert result.read_text() == "# Avg bus bandwidth\n"
