@@ -267,8 +267,8 @@ class _PoolRollout:
                     f"pool {self._pool} has {before}, and the new image has {system}: a boot volume is replaced with "
                     "the same distribution only",
                     where=str(self._of._spec.file),
-                    hint="No node was changed. Name an image of the same distribution, or recreate all nodes: "
-                    "gpucluster apply --replace-nodes",
+                    hint="No node was changed. Name an image of the same distribution, or add a second pool with this "
+                    "image and remove the first one later",
                 )
 
     def _nodes(self) -> dict[str, RolloutNode]:

@@ -59,7 +59,9 @@ CLUSTER_YML = (
 )
 #: Of the commands that read a cluster, those that this one has no answer for: it has no such job, no Kubernetes, and a
 #: provider that is a part of gpucluster.
-REFUSED = {"job report", "job status", "job wait", "kubectl", "kubernetes status", "software lock-provider"}
+REFUSED = {
+    "job logs", "job report", "job status", "job wait", "kubectl", "kubernetes status", "software lock-provider",
+}  # fmt: skip
 # It ends when a test writes into its pipe: its nodes are there until then.
 JOB = "#!/bin/bash\nsrun bash -c 'echo $SLURMD_NODENAME $SLURM_JOB_GPUS $(hostname)'\ncat gate\n"
 

@@ -136,7 +136,7 @@ def _boot_volume(api: Api, instance: Any) -> Any:
 def test_another_image_replaces_the_boot_volume_under_the_same_ocid(api: Api, subnet: Any) -> None:
     instance = api.launch(subnet, "swapped")
     before, volume = record_of(api, instance), _boot_volume(api, instance)
-    image = api.named_image("Oracle-Linux-8.10-2025.08.31-0")
+    image = api.named_image("Debian-12-local")
     source = oci.core.models.UpdateInstanceSourceViaImageDetails(image_id=image.id)
     after = _update(api, instance, source_details=source)
     assert (after.id, after.image_id, after.source_details.image_id) == (instance.id, image.id, image.id)
@@ -157,10 +157,10 @@ def test_a_replacement_that_a_crash_interrupted_is_finished_at_the_next_start(ap
     configure(api.home, "sleep", "600", stop_argv=["sh", "-c", hang])
     instance = api.launch(subnet, "cut")
     before = record_of(api, instance)["pid"]
-    image = api.named_image("Oracle-Linux-8.10-2025.08.31-0")
+    image = api.named_image("Debian-12-local")
     source = oci.core.models.UpdateInstanceSourceViaImageDetails(image_id=image.id)
     details = oci.core.models.UpdateInstanceDetails(source_details=source)
-    assert api.compute.update_instance(instance.id, details).data.lifecycle_state == "STARTING"
+    assert api.compute.update_instance(instance.id, details).data.lifecycle_state == "STOPPING"
     wait_for("it is being stopped", told.exists)
     api.kill()
     with contextlib.suppress(ProcessLookupError):
