@@ -122,7 +122,7 @@ def test_another_controller_goes_on_after_the_first_is_gone(site: Site) -> None:
     site.root("compute-1", f"echo 7 > {GATE}")
     wait_for(
         "the job ended with its own exit",
-        lambda: "ExitCode=7:0" in site.root(CONTROLLER, f"scontrol show job {running} | tr ' ' '\\n'"),
+        lambda: site.as_alice(f"sacct -X -n -P -j {running} -o State,ExitCode") == "FAILED|7:0",
         interval=0.5,
         state=site._state,
     )
