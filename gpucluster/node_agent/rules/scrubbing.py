@@ -52,7 +52,7 @@ _HARMLESS = frozenset({
 
 @lru_cache(maxsize=8192)
 def is_secret_name(name: str) -> bool:
-    """Whether a value under this name is one that nobody may see."""
+    """Whether a value under this name is a secret."""
     if _PUBLIC.match(name):
         return False
     if _PARTS.search(name):
@@ -163,101 +163,6 @@ _SIGNS_OF_OPTIONS = (
 _SIGNS = (
     *("pass", "secret", "token", "cred", "cookie", "auth", "netrc", "private", "key", "jwt", "pw", "psk", "session"),
     *("otp", "pin", "identified", "kubeconfig", "identityfile", "mysql", "mariadb", "ldap", "curl", "wget"),
-)
-_BLOCK = re.compile(
-    r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-    r"(?:.{0,40000}?-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|.{0,40000})",
-    re.DOTALL,
-)
-_KEY_END = re.compile(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-_KEY_LINE = re.compile(r"[A-Za-z0-9+/=]{4,}")
-_PUTTY = re.compile(r"PuTTY-User-Key-File-\d.*?(?:Private-MAC:[^\n]*|\Z)", re.DOTALL)
-_URL = re.compile(r"(?P<name>\b[a-z][a-z0-9+.-]{1,20}://[^/\s:@'\"]{0,256}):[^\s'\"]{1,1024}@")
-#: A pre-authenticated request of OCI's object storage.
-_REQUEST = re.compile(r"(?P<name>/p/)[A-Za-z0-9_-]{16,}(?=/n/)")
-_HEADER = re.compile(r"(?i)\b(?P<name>(?:bearer|basic|digest|negotiate)\s{1,4})[a-z0-9+/=._~-]{8,}")
-#: Each with signs of which one is in every such text: to look for them first is much cheaper.
-_FORMS = tuple(
-    (signs, re.compile(pattern))
-    for signs, pattern in (
-        (("eyJ", "eyA", "eyB", "eyK"), r"\bey[JABK][A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{4,}(?:\.[A-Za-z0-9_-]*)?"),  # JWT
-        # crypt(5)
-        (("$",), r"\$(?:1|2[abxy]?|5|6|7|y|gy|md5|sha1|argon2\w{1,2}|scrypt|pbkdf2[\w-]*)\$[\w./$=,+-]{8,}"),
-        # RFC 2307
-        (("{",), r"\{(?:S?SHA\d*|S?MD5|CRYPT|ARGON2\w*|PBKDF2[\w-]*|BCRYPT|SASL|CLEARTEXT)\}[^\s\"',]{4,}"),
-        (("MUNGE:",), r"\bMUNGE:[A-Za-z0-9+/=]+:?"),
-        (("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"\bgh[pousr]_[A-Za-z0-9]{20,}"),
-        (("github_pat_", "dckr_pat_"), r"\b(?:github|dckr)_pat_[\w-]{16,}"),
-        (("glpat-",), r"\bglpat-[\w-]{16,}"),
-        (("xox",), r"\bxox[abeoprs]-[\w-]{10,}"),
-        (("hf_",), r"\bhf_[A-Za-z0-9]{16,}"),
-        (("nvapi-",), r"\bnvapi-[\w-]{16,}"),
-        (("sk-",), r"\bsk-[\w-]{20,}"),
-        (("AKIA", "ASIA"), r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),
-        (("AIza",), r"\bAIza[\w-]{30,}"),
-        (("hvs.",), r"\bhvs\.[\w-]{16,}"),
-        (("npm_", "glsa_"), r"\b(?:npm|glsa)_\w{20,}"),
-        (("pypi-",), r"\bpypi-[\w-]{20,}"),
-        (("AGE-SECRET",), r"\bAGE-SECRET-KEY-1[A-Z0-9]{20,}"),
-        (("*",), r"(?<![\w*])\*[0-9A-F]{40}\b"),  # MariaDB's hash of a password
-    )
-)
-#: A bootstrap token of Kubernetes: six signs, a point, sixteen signs.
-_BOOTSTRAP = re.compile(r"\.[a-z0-9]{16}(?![\w.])")
-_BOOTSTRAP_ID = re.compile(r"(?<![\w.])[a-z0-9]{6}$")
-#: Long enough to be random. Paths, names and numbers in hexadecimal are told from it by `_is_random`.
-_LONG = re.compile(r"(?<![A-Za-z0-9+/_-])[A-Za-z0-9+/_-]{24,}={0,2}")
-#: What is before a public text of that form: fingerprints, public keys of ssh, OCIDs.
-_BEFORE_PUBLIC = re.compile(r"(?:SHA256:|SHA512:|ocid1\.[a-z0-9.-]*|sha256-|sha512-)$", re.IGNORECASE)
-_PUBLIC_KEY = re.compile(r"^AAAA(?:B3NzaC1|C3NzaC1|E2VjZHNh|Gn)")
-_LOWEST_CHANGES, _LOWEST_BITS = 0.42, 3.7
-#: Signs of a long word that are looked at.
-_ENOUGH = 256
-#: A text in base64 that is worth to be decoded, and how often that is done.
-_BASE64 = re.compile(r"(?<![A-Za-z0-9+/_=-])[A-Za-z0-9+/_-]{12,}={0,2}(?![A-Za-z0-9+/_=-])")
-_DEEPEST = 2
-#: Levels of lists and objects of a JSON value; what lies deeper is removed. What we read has about ten.
-_DEEPEST_VALUE = 60
-
-# --- lines -----
-
-#: A name with what separates it from its value: `=`, `:`, `=>`, `:=`, also behind quotes with a backslash.
-_NAMED = re.compile(r"(?<![\w.-])([\w.-]{1,128}?)(\\{0,2}[\"']?\s{0,16}(?:=>|::|:=|==|[=:])\s{0,16})(?=\S)")
-#: Signs before a name in which is looked for where it stands.
-_NEAR = 2000
-_LINE_NAME = re.compile(r"^[\s#;-]*(?:export\s+|set\s+|setenv\s+|declare\s+-\w+\s+)?$", re.IGNORECASE)
-_FLAG = re.compile(r"(?<![\w-])(--?)([A-Za-z][\w-]{1,63})(\s+)(\"[^\"\n]*\"?|'[^'\n]*'?|(?!-)\S+)")
-_XML = re.compile(r"<([\w.:-]{1,128})((?:\s[^>]{0,256})?>)([^<\n]{1,4096})(?=<|$)")
-_PROSE = re.compile(
-    r"(?i)\b((?:pass(?:word|wd|phrase|code)|secret|token|credentials?|(?:api|private|access|munge)[ _-]?key)s?"
-    r"(?:\s+(?:for|of)\s+\S{1,64})?\s+(?:is|was|are|to|now)\s+|(?:pass(?:word|wd|phrase|code)|secret|token)s?\s+"
-    r"(?:for|of)\s+\S{1,64}?\s{0,4}[:=]\s{0,4})(\"[^\"\n]*\"?|'[^'\n]*'?|\S+)"
-)
-#: What may follow "password is" in an ordinary sentence.
-_SENTENCE = frozenset((
-    "not", "set", "empty", "wrong", "invalid", "expired", "required", "missing", "unset", "changed", "correct", "valid",
-    "a", "an", "the", "be", "in", "on", "at", "of", "used", "needed", "too", "no", "now", "been", "stored", "written",
-    "refused", "accepted", "old", "new", "unknown", "there", "removed", "different", "same", "only", "for", "as", "by",
-))  # fmt: skip
-#: A name and a value with nothing but a space between them: netrc, slapd.conf, ldap.conf, redis.conf.
-_SPACED = re.compile(
-    r"(?i)((?:^|[:\]]\s|login\s+\S{1,128}\s+)\s*(?:password|passwd|passphrase|bindpw|rootbindpw|rootpw|authtok|"
-    r"requirepass|masterauth|secret)\s+)(\"[^\"]*\"?|'[^']*'?|\S+)\s*$"
-)
-_OPTIONS = (
-    re.compile(r"(?i)(\b(?:mysql|mariadb)[\w-]*\b[^\n]{0,400}?\s-p)(\S+)"),
-    re.compile(r"(?i)(\bldap[a-z]{3,12}\b[^\n]{0,400}?\s-[ws]\s*)(?!-)(\"[^\"]*\"?|'[^']*'?|\S+)"),
-    re.compile(r"(?i)(\b(?:curl|wget)\b[^\n]{0,400}?\s(?:-u|--user)[\s=]+[\"']?[^\s:\"']{0,128}:)([^\s\"']+)"),
-    re.compile(r"(?i)(\bsshpass\s+-p\s*)(\"[^\"]*\"?|'[^']*'?|\S+)"),
-    re.compile(r"(?i)(\bopenssl\b[^\n]{0,400}?\spass:)(\S+)"),
-    re.compile(
-        r"(?i)(\bidentified\s+(?:with\s+\S+\s+)?(?:by|as|using)\s+(?:password\s*)?[(]?)(\"[^\"]*\"?|'[^']*'?|\S+)"
-    ),
-    re.compile(r"(?i)(\bset\s+password\b[^\n]{0,400}?=\s*(?:password\s*)?[(]?)(\"[^\"]*\"?|'[^']*'?|\S+)"),
-    re.compile(r"(?i)(\becho\s+(?:-\w+\s+)?[\"']?[\w.-]{1,64}:)([^|\"']+)(?=[^\n]{0,200}?\bchpasswd\b)"),
-)
-_SIGNS_OF_OPTIONS = (
-    *("mysql", "mariadb", "ldap", "curl", "wget", "sshpass", "openssl", "identified", "set password", "chpasswd"),
 )
 _BLOCK = re.compile(r"^(\s*(?:-\s+)?)([\"']?)([\w.-]{1,128})\2\s*:\s*(?:[|>][+-]?\d?[+-]?|[\[{]|&\S+)?\s*$")
 #: What is before a line in a journal: time, host, and the program with its pid.
