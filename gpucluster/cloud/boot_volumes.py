@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from gpucluster.cloud.client import CloudAccess, all_pages, model, refusals
+from gpucluster.cloud.client import CloudAccess, all_pages, model, refusals, unless_refused
 from gpucluster.errors import CloudError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.oci.states import GONE, LifecycleState, WorkRequestStatus
@@ -68,12 +68,8 @@ class BootVolumes:
         compute = self._client()
 
         def read(ocid: str) -> tuple[str, BootedFrom | None]:
-            try:
-                return ocid, _booted_from(compute.get_instance(ocid).data)
-            except Exception as error:
-                if getattr(error, "status", None) == http.HTTPStatus.NOT_FOUND:
-                    return ocid, None
-                raise
+            found = unless_refused(lambda: compute.get_instance(ocid), http.HTTPStatus.NOT_FOUND)
+            return ocid, None if found is None else _booted_from(found.data)
 
         with refusals("reading the images of instances"), ThreadPoolExecutor(_WORKERS) as workers:
             return {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import http
 
-from gpucluster.cloud.client import CloudAccess, refusals
+from gpucluster.cloud.client import CloudAccess, refusals, unless_refused
 from gpucluster.errors import CloudError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.oci.states import GONE, LifecycleState
@@ -31,12 +31,8 @@ class InstancePower:
         client = self._access.client("core", "ComputeClient")
 
         def state() -> str:
-            try:
-                return str(client.get_instance(ocid).data.lifecycle_state)
-            except Exception as error:
-                if getattr(error, "status", None) == http.HTTPStatus.NOT_FOUND:
-                    return LifecycleState.TERMINATED
-                raise
+            found = unless_refused(lambda: client.get_instance(ocid), http.HTTPStatus.NOT_FOUND)
+            return LifecycleState.TERMINATED if found is None else str(found.data.lifecycle_state)
 
         with refusals(f"stopping {name}"):
             present = state()
