@@ -242,11 +242,10 @@ def _confirm_changes(changes: Sequence[ResourceChange]) -> None:
     Raises:
         InputError: they may not.
     """
-    from gpucluster.cli.output import say
+    from gpucluster.cli.output import agree, say
 
     say(changes_text(changes), err=True)
-    if not click.confirm(f"{change_sum(changes)}. Apply", default=False, err=True):
-        raise InputError("nothing was changed", hint="Pass --yes to skip the question")
+    agree(f"{change_sum(changes)}. Apply", "nothing was changed")
 
 
 def _fix_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -374,7 +373,7 @@ def replace(context: Context, provider: str, drain_timeout: float | None, yes: b
     "--max-failures",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Take the image back when so many nodes have failed. No more are changed at once. Default: 2.",
+    help="Take the image back when N nodes have failed. No more are changed at once. Default: 2.",
 )
 @click.option("--batch", type=click.IntRange(min=1), metavar="N", help="Change no more nodes at once.")
 @click.option(
@@ -414,6 +413,7 @@ def rollout(
     where an earlier one stopped.
     """
     with cluster_of(context, provider) as (cluster, reporter):
+        from gpucluster.cli.output import agree
         from gpucluster.lifecycle.hosts import BOOT_DEADLINE
         from gpucluster.lifecycle.rollout import RolloutRequest
         from gpucluster.operations.drain import DRAIN_TIMEOUT
@@ -430,9 +430,8 @@ def rollout(
         chosen = request.chosen(cluster.spec)
         if context.can_ask and not yes:
             reporter.close()
-            text = f"What is on the boot disks of the nodes of {printable(', '.join(chosen))} will be lost. Roll out"
-            if not click.confirm(f"{text}?", err=True):
-                raise InputError("nothing was changed", hint="Pass --yes to skip the question")
+            lost = f"What is on the boot disks of the nodes of {', '.join(chosen)} will be lost"
+            agree(f"{lost}. Roll out", "nothing was changed")
         result = cluster.rollout(request)
         reporter.result(result.to_dict(), summary(result))
 
@@ -443,9 +442,12 @@ def _confirm_termination(nodes: Sequence[str]) -> None:
     Raises:
         InputError: they may not.
     """
-    text = f"What is on the disks of {printable(', '.join(nodes))} will be lost. Terminate and replace"
-    if not click.confirm(text, default=False, err=True):
-        raise InputError("nothing was replaced", hint="Pass --yes to skip the question")
+    from gpucluster.cli.output import agree
+
+    agree(
+        f"What is on the disks of {printable(', '.join(nodes))} will be lost. Terminate and replace",
+        "nothing was replaced",
+    )
 
 
 @command("destroy")

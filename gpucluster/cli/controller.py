@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import click
-
 from gpucluster.cli.base import PROVIDER, YES, Context, cluster_of, command, command_group
 from gpucluster.cli.summaries import summary
-from gpucluster.errors import InputError
 
 
 @command_group("controller")
@@ -24,15 +21,15 @@ def controller_replace(context: Context, provider: str, yes: bool) -> None:
     nodes go on. It works as well when the old machine is gone.
     """
     with cluster_of(context, provider) as (cluster, reporter):
+        from gpucluster.cli.output import agree
+
         cluster.state.require_own()
         cluster.controller.require_volume()
         if context.can_ask and not yes:
             reporter.close()
-            if not click.confirm(
+            agree(
                 "The controller is stopped and terminated; what is on its boot disk will be lost. Replace it",
-                default=False,
-                err=True,
-            ):
-                raise InputError("nothing was replaced", hint="Pass --yes to skip the question")
+                "nothing was replaced",
+            )
         result = cluster.controller.replace()
         reporter.result(result.to_dict(), summary(result))

@@ -125,11 +125,10 @@ def _confirm_upgrade(plan: KubernetesUpgrade) -> None:
     Raises:
         InputError: they are not taken.
     """
-    from gpucluster.cli.output import say
+    from gpucluster.cli.output import agree, say
 
     say("\n".join(_plan(plan)), err=True)
-    if not click.confirm("Each node is drained once, and the API server starts again. Upgrade", err=True):
-        raise InputError("nothing was upgraded", hint="Pass --yes to skip the question")
+    agree("Each node is drained once, and the API server starts again. Upgrade", "nothing was upgraded")
 
 
 def _state(state: ControlPlaneState) -> list[str]:

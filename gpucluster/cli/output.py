@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
+import click
+
 from gpucluster.errors import (
     GpuClusterError,
     InputError,
@@ -113,6 +115,20 @@ def say(text: str, *, err: bool = False, newline: bool = True) -> None:
         newline: end the line.
     """
     print(terminal(text), file=sys.stderr if err else sys.stdout, end="\n" if newline else "", flush=True)
+
+
+def agree(question: str, refusal: str) -> None:
+    """Ask a user, on standard error, whether something may be done.
+
+    Args:
+        question: without its question mark; names in it may come from elsewhere.
+        refusal: what is reported if it may not.
+
+    Raises:
+        InputError: it may not.
+    """
+    if not click.confirm(f"{terminal(question)}", default=False, err=True):
+        raise InputError(refusal, hint="Pass --yes to skip the question")
 
 
 class ResultReporter(Protocol):

@@ -262,6 +262,9 @@ def test_one_module_prints() -> None:
                 found.append(place)
             if name in ("click.echo", "click.secho", "error.show") and file.name != "base.py":
                 found.append(place)
+            # One function asks for a yes, and escapes what it shows.
+            if name == "click.confirm" and file.name != "output.py":
+                found.append(place)
             if name in ("click.confirm", "click.prompt") and not isinstance(call.args[0], ast.Constant | ast.JoinedStr):
                 found.append(place)
     assert found == [f"clusters.py:{line}: click.confirm" for line in _confirmations(folder)]
