@@ -6,11 +6,11 @@ and not in Slurm is done again, one that is in Slurm and not marked as done is m
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Callable
 
+from gpucluster.controller.admin_log import to_stderr
 from gpucluster.controller.health import policy
 from gpucluster.controller.health.policy import (
     Action,
@@ -86,7 +86,7 @@ class Control:
     ) -> None:
         self._store, self._slurm, self._settings = store, slurm, settings
         self._drains, self._moment = drains, moment
-        self._say = say or _to_stderr
+        self._say = say or to_stderr
         self._said: dict[str, str] = {}
 
     def is_quiet(self, node: str | None = None) -> bool:
@@ -208,8 +208,3 @@ def _with(evidence: Sequence[Evidence], findings: Sequence[Finding], now: Moment
         for each in findings
     }
     return [*(each for each in evidence if (each.node, each.check) not in replacements), *replacements.values()]
-
-
-def _to_stderr(words: str) -> None:
-    sys.stderr.write(f"{words}\n")
-    sys.stderr.flush()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import calendar
 import os
+import time
 from collections.abc import Mapping
 from typing import Callable, Protocol
 
@@ -13,6 +15,8 @@ from gpucluster.node_agent.errors import Failed
 
 _SECONDS = 20.0
 _HINT = "Run: systemctl status slurmctld"
+#: What squeue and scontrol write in the place of an empty host list.
+_NO_HOSTS = frozenset({"", "(null)", "n/a", "None assigned"})
 
 
 class NodeScheduler(Protocol):
@@ -112,6 +116,27 @@ def ask(*argv: str) -> str:
         message = (result.stderr.strip() or result.stdout.strip() or "without a message")[-300:]
         raise Failed(f"Slurm refused: {message}", _HINT)
     return result.stdout
+
+
+def expanded(hosts: str, ask: Callable[..., str] = ask) -> frozenset[str]:
+    """The names in a host list of Slurm; none where it writes that there are none.
+
+    Raises:
+        Failed: Slurm does not answer. A list of one name asks nothing.
+    """
+    if hosts in _NO_HOSTS:
+        return frozenset()
+    if not set("[,") & set(hosts):
+        return frozenset({hosts})
+    return frozenset(ask("scontrol", "show", "hostnames", hosts).split())
+
+
+def moment(text: str) -> float | None:
+    """A time that `ask` has read, in seconds since 1970; None for a word such as Unknown, N/A or NONE."""
+    try:
+        return float(calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%S")))
+    except ValueError:
+        return None
 
 
 _ALL = ("scontrol", "--oneliner", "show", "nodes")

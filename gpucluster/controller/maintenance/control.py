@@ -7,12 +7,12 @@ its name from the event, so that it is not made twice; at worst the owner of a j
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Callable
 
+from gpucluster.controller.admin_log import to_stderr
 from gpucluster.controller.health.policy import SchedulerNode
 from gpucluster.controller.maintenance import policy
 from gpucluster.controller.maintenance.events import EVENTS, FOLDER, OPEN, REQUESTS, EventList, read_requests
@@ -68,7 +68,7 @@ class Maintenance:
     ) -> None:
         self._folder, self._slurm, self._nodes, self._settings = folder, slurm, nodes, settings
         self._events, self._requests = exchange / EVENTS, exchange / REQUESTS
-        self._clock, self._wall, self._say = clock, wall, say or _to_stderr
+        self._clock, self._wall, self._say = clock, wall, say or to_stderr
         self._next, self._seen = -PASS_S, 0
         self._said: dict[str, float] = {}
 
@@ -265,8 +265,3 @@ def _words(act: MaintenanceAct) -> str:
 
 def _time(when: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(when))
-
-
-def _to_stderr(words: str) -> None:
-    sys.stderr.write("".join(sign if sign.isprintable() else " " for sign in words)[:2000] + "\n")
-    sys.stderr.flush()

@@ -43,7 +43,7 @@ class MaintenanceEvent:
     Args:
         host: the name of the host; role: what it is (NODE, LOGIN, CONTROLLER).
         action: what Oracle does to the instance: STOP, REBOOT_MIGRATION, TERMINATE or NONE.
-        start: the beginning of the window; window_s: the maintenance begins within so many seconds of it.
+        start: the beginning of the window; window_s: its length in seconds; the maintenance begins within it.
         duration_s: how long it takes once it has begun.
         started: when it began; None before.
         due: until when it can be moved; None where the event does not state it.

@@ -9,8 +9,8 @@ The rules:
 3.  The owner of a job that would still run at that time is told so: when the event is announced, when it is moved, and
     an hour before it.
 4.  Only if the operator has asked for it (`early`): a node without jobs gets its maintenance now, instead of at the
-    announced time. It is reserved first; when it is still without jobs then, Oracle is asked to begin. Only so many
-    nodes of a pool are away for this at once as failed checks may drain (`max_drained_percent`).
+    announced time. It is reserved first; when it is still without jobs then, Oracle is asked to begin. No more nodes
+    of a pool are away for this at once than failed checks may drain (`max_drained_percent`).
 
 Times are seconds since 1970: Oracle's windows are.
 """

@@ -7,7 +7,6 @@ beginning: it is deleted and made again.
 
 from __future__ import annotations
 
-import calendar
 import math
 import re
 import time
@@ -15,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Callable, Protocol
 
 from gpucluster.controller.health.policy import SchedulerNode
-from gpucluster.controller.health.slurm import ask
+from gpucluster.controller.health.slurm import ask, expanded, moment
 from gpucluster.controller.maintenance.policy import Move, NodeUse, Reserve, RunningJob, SlurmReservation
 from gpucluster.node_agent.errors import Failed
 
@@ -23,7 +22,7 @@ from gpucluster.node_agent.errors import Failed
 _FIELDS = ("%A", "%e", "%N", "%u")
 _STATES = "RUNNING,SUSPENDED,CONFIGURING"
 _FACT = re.compile(r"(\w+)=(\S*)")
-#: Not of the users: nobody starts jobs in it. MAINT lets it overlap; IGNORE_JOBS lets it be made over running jobs.
+#: Not of the users: they start no jobs in it. MAINT lets it overlap; IGNORE_JOBS lets it be made over running jobs.
 _FLAGS = "MAINT,IGNORE_JOBS"
 
 Ask = Callable[..., str]
@@ -69,7 +68,7 @@ class SlurmMaintenance:
             if "ReservationName" not in facts:
                 # "No reservations in the system"
                 continue
-            nodes = self._expanded(facts.get("Nodes", ""))
+            nodes = expanded(facts.get("Nodes", ""), self._ask)
             flags = frozenset(facts.get("Flags", "").split(","))
             start, end = _seconds(facts["StartTime"]), _seconds(facts["EndTime"])
             users = "" if facts.get("Users") in (None, "(null)") else facts["Users"]
@@ -84,7 +83,7 @@ class SlurmMaintenance:
         for line in text.splitlines():
             number, end, nodes, user = line.split("|", len(_FIELDS) - 1)
             if nodes not in known:
-                known[nodes] = self._expanded(nodes)
+                known[nodes] = expanded(nodes, self._ask)
             jobs.append(RunningJob(number, user, known[nodes], _seconds(end)))
         return jobs
 
@@ -118,13 +117,6 @@ class SlurmMaintenance:
         """Write a line into the output of a job."""
         self._ask("scontrol", "notify", job, text)
 
-    def _expanded(self, hosts: str) -> frozenset[str]:
-        if hosts in ("", "(null)", "None assigned"):
-            return frozenset()
-        if not set("[,") & set(hosts):
-            return frozenset({hosts})
-        return frozenset(self._ask("scontrol", "show", "hostnames", hosts).split())
-
 
 def uses(nodes: Mapping[str, SchedulerNode]) -> dict[str, NodeUse]:
     """What counts of the nodes, from the health service's view of them."""
@@ -142,7 +134,5 @@ def _text(when: float) -> str:
 
 def _seconds(text: str) -> float:
     """A time of Slurm; infinite where it has none (a job without a limit)."""
-    try:
-        return float(calendar.timegm(time.strptime(text, "%Y-%m-%dT%H:%M:%S")))
-    except ValueError:
-        return math.inf
+    when = moment(text)
+    return math.inf if when is None else when

@@ -8,7 +8,6 @@ comes before the act: a job that has ended takes none.
 from __future__ import annotations
 
 import json
-import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Callable
 
+from gpucluster.controller.admin_log import to_stderr
 from gpucluster.controller.reactions import policy
 from gpucluster.controller.reactions.jobs import JobControl
 from gpucluster.controller.reactions.policy import Act, ReactionKind, ReactionRecord, Remark, WatchedJob
@@ -58,7 +58,7 @@ class Reactions:
         say: Callable[[str], None] | None = None,
     ) -> None:
         self._file, self._jobs, self._settings = folder / FILE, jobs, settings
-        self._clock, self._wall, self._say = clock, wall, say or _to_stderr
+        self._clock, self._wall, self._say = clock, wall, say or to_stderr
         self._lock = threading.Lock()
         self._heard: dict[str, dict[str, Remark]] = {}
         self._failed: dict[str, str] = {}
@@ -302,8 +302,3 @@ def _record(raw: Any) -> ReactionRecord | None:
         return ReactionRecord(**{**raw, "kind": ReactionKind(raw["kind"]), "told": lines})
     except (KeyError, TypeError, ValueError):
         return None
-
-
-def _to_stderr(words: str) -> None:
-    sys.stderr.write("".join(sign if sign.isprintable() else " " for sign in words)[:2000] + "\n")
-    sys.stderr.flush()

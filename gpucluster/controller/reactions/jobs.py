@@ -8,13 +8,12 @@ execution"). A job is therefore held for the moment between its requeue and that
 
 from __future__ import annotations
 
-import calendar
 import secrets
 import time
 from collections.abc import Collection
 from typing import Protocol
 
-from gpucluster.controller.health.slurm import ask
+from gpucluster.controller.health.slurm import ask, expanded, moment
 from gpucluster.controller.reactions.policy import WatchedJob
 from gpucluster.node_agent.errors import Failed
 
@@ -81,8 +80,8 @@ class SlurmJobs:
 
     def _job(self, values: list[str], partitions: dict[str, frozenset[str]]) -> WatchedJob:
         number, name, state, run, partition, priority, nodes, required, excluded, comment = values
-        own = _expanded(nodes)
-        avoided = _expanded(excluded)
+        own = expanded(nodes, ask)
+        avoided = expanded(excluded, ask)
         # squeue writes (null) for an empty comment.
         words = "" if comment == "(null)" else comment
         others: frozenset[str] = frozenset()
@@ -91,7 +90,7 @@ class SlurmJobs:
                 partitions[partition] = _of_partition(partition)
             others = partitions[partition] - own - avoided
         return WatchedJob(
-            number, name, state, run, partition, own, _expanded(required), avoided, others, words,
+            number, name, state, run, partition, own, expanded(required, ask), avoided, others, words,
             state == "PENDING" and priority == "0", _age(state, run),
         )  # fmt: skip
 
@@ -119,18 +118,8 @@ class SlurmJobs:
 
 def _age(state: str, run: str) -> float:
     """Seconds since a run began, by the clock of this host: slurmctld is on it, too."""
-    try:
-        began = calendar.timegm(time.strptime(run, "%Y-%m-%dT%H:%M:%S")) if state == "RUNNING" else 0
-    except ValueError:
-        began = 0
-    return max(0.0, time.time() - began)
-
-
-def _expanded(hosts: str) -> frozenset[str]:
-    """The names in a hostlist."""
-    if hosts in ("", "(null)", "n/a"):
-        return frozenset()
-    return frozenset(ask("scontrol", "show", "hostnames", hosts).split())
+    began = moment(run) if state == "RUNNING" else None
+    return max(0.0, time.time() - (began or 0.0))
 
 
 def _of_partition(partition: str) -> frozenset[str]:
