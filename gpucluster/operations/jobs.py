@@ -22,6 +22,7 @@ import yaml
 from gpucluster import process
 from gpucluster.artifacts import catalogue, releases
 from gpucluster.artifacts.cache import sha256_of
+from gpucluster.controller.jobs.queue import QueuedJob as QueuedJob
 from gpucluster.errors import InputError, Interrupted, ProcessError, ToolError
 from gpucluster.errors import InputFinding as InputFinding
 from gpucluster.events import Event, EventKind, Sink, info, warn
@@ -159,29 +160,6 @@ class CancelledJob:
     user: str
     ended: bool
     state: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """As a JSON object."""
-        return dict(vars(self))
-
-
-@dataclass(frozen=True)
-class QueuedJob:
-    """A job that has not ended, of any user.
-
-    Args:
-        state: in the words of the scheduler; `reason`: why it waits.
-        running: for how long, as Slurm prints it; "" on Kubernetes.
-        name: as its user wrote it.
-    """
-
-    id: str
-    user: str
-    state: str
-    nodes: str
-    reason: str
-    running: str
-    name: str
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -546,8 +524,7 @@ class Jobs:
         self._require_scheduler("job list")
         with self._open() as talk:
             answer = talk.ask("list")
-        keys = QueuedJob.__dataclass_fields__
-        return tuple(QueuedJob(**{key: str(each.get(key, "")) for key in keys}) for each in answer["jobs"])
+        return tuple(QueuedJob(*(str(each.get(name, "")) for name in QueuedJob._fields)) for each in answer["jobs"])
 
     def output(self, job: str, *, follow: bool = False) -> Iterator[str]:
         """What a job that was submitted here has printed, in parts, without secrets.

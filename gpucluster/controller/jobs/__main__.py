@@ -136,7 +136,7 @@ class JobSession:
         return {"text": text, "offset": offset + len(part), "state": seen.state, "ended": seen.ended}
 
     def _list(self, _arguments: Mapping[str, Any]) -> dict[str, Any]:
-        return {"jobs": [each._asdict() for each in self._queue.jobs()]}
+        return {"jobs": [each.to_dict() for each in self._queue.jobs()]}
 
     def _keep_result(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         _seen, owner, place, _record = self._ours(arguments.get("id"))

@@ -13,8 +13,8 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Callable, NamedTuple
 
@@ -166,11 +166,9 @@ def output(folder: Path, name: str) -> bytes:
     Raises:
         OSError: it can't be read.
     """
-    try:
-        descriptor = _open(folder / name)
-    except FileNotFoundError:
-        return b""
-    try:
+    with _opened(folder / name) as descriptor:
+        if descriptor is None:
+            return b""
         size = os.fstat(descriptor).st_size
         if size <= HEAD + TAIL:
             return _read(descriptor, HEAD + TAIL)
@@ -178,8 +176,6 @@ def output(folder: Path, name: str) -> bytes:
         os.lseek(descriptor, -TAIL, os.SEEK_END)
         left_out = size - HEAD - TAIL
         return head + f"\n[gpucluster: {left_out} bytes are left out]\n".encode() + _read(descriptor, TAIL)
-    finally:
-        os.close(descriptor)
 
 
 def output_from(folder: Path, name: str, offset: int, *, whole: bool) -> bytes:
@@ -192,15 +188,11 @@ def output_from(folder: Path, name: str, offset: int, *, whole: bool) -> bytes:
     Raises:
         OSError: it can't be read.
     """
-    try:
-        descriptor = _open(folder / name)
-    except FileNotFoundError:
-        return b""
-    try:
+    with _opened(folder / name) as descriptor:
+        if descriptor is None:
+            return b""
         os.lseek(descriptor, offset, os.SEEK_SET)
         part = _read(descriptor, PART)
-    finally:
-        os.close(descriptor)
     end = part.rfind(b"\n") + 1
     # A line that is longer than a part is cut: waiting for its end would never end.
     return part if (whole and len(part) < PART) or (not end and len(part) == PART) else part[:end]
@@ -249,6 +241,20 @@ def _open(file: Path) -> int:
     return descriptor
 
 
+@contextmanager
+def _opened(file: Path) -> Iterator[int | None]:
+    """A file to read, as a descriptor; None where there is none."""
+    try:
+        descriptor = _open(file)
+    except FileNotFoundError:
+        yield None
+        return
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
 def _read(descriptor: int, most: int) -> bytes:
     content = bytearray()
     while len(content) < most:
@@ -260,16 +266,13 @@ def _read(descriptor: int, most: int) -> bytes:
 
 
 def _json(file: Path) -> dict[str, Any]:
-    try:
-        descriptor = _open(file)
-    except FileNotFoundError:
-        return {}
-    try:
-        value = bounded.loads(_read(descriptor, _MOST_RECORD))
-    except ValueError:
-        return {}
-    finally:
-        os.close(descriptor)
+    with _opened(file) as descriptor:
+        if descriptor is None:
+            return {}
+        try:
+            value = bounded.loads(_read(descriptor, _MOST_RECORD))
+        except ValueError:
+            return {}
     return value if isinstance(value, dict) else {}
 
 

@@ -56,6 +56,10 @@ class QueuedJob(NamedTuple):
     running: str
     name: str
 
+    def to_dict(self) -> dict[str, str]:
+        """As a JSON object."""
+        return dict(self._asdict())
+
 
 class Checked(NamedTuple):
     """What a queue reports of a job before its submission.
