@@ -24,6 +24,7 @@ from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.inquiry import Inquiry, InquiryAnswer
 from gpucluster.operations.users import DirectoryClient
+from gpucluster.rollout.record import remarks
 from gpucluster.slurm.releases import DISTRIBUTION
 from gpucluster.spec import ClusterSpec
 from gpucluster.terraform.plan import ResourceChange
@@ -132,7 +133,7 @@ class Planning:
                 (
                     *filter(None, [lost_controller(resources, values)]),
                     *_refusals(resources, hosts),
-                    *(f"{text}. `gpucluster rollout` goes on" for text in _rollouts(values)),
+                    *(f"{text}. `gpucluster rollout` goes on" for text in remarks(handover.rollouts(values))),
                     *_other_release(answer.value, self._spec),
                     *(f"apply would refuse this: {what}" for what in _changes_what_stays(answer.value, self._spec)),
                 ),
@@ -185,18 +186,6 @@ class Planning:
             *keys,
             *answer.value.users,
         )
-
-
-def _rollouts(outputs: Mapping[str, Any]) -> tuple[str, ...]:
-    """The rollouts of images after which not every node has that of its pool, in words.
-
-    Args:
-        outputs: Terraform's, of the last apply.
-    """
-    return tuple(
-        f"the rollout of pool {pool} is not complete: {record.text}"
-        for pool, record in sorted(handover.rollouts(outputs).items())
-    )
 
 
 def refuse_what_stays(spec: ClusterSpec, controller: ControllerConnection, record: ConfigurationRecord) -> None:

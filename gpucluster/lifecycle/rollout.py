@@ -40,7 +40,7 @@ from gpucluster.rollout.decide import (
     Wait,
     decide,
 )
-from gpucluster.rollout.record import RolloutRecord, asked, begin, came_back, judged
+from gpucluster.rollout.record import RolloutRecord, begin, with_answer, with_outcomes, with_request
 from gpucluster.spec import ClusterSpec
 from gpucluster.terraform.runner import Terraform
 from gpucluster.text import did_you_mean
@@ -325,7 +325,7 @@ class _PoolRollout:
         """Give these nodes these images, and wait until they answer."""
         of = self._of
         self._check_images(set(images.values()))
-        self._note(asked(self._record, images))
+        self._note(with_request(self._record, images))
         # They are drained and empty already, but for what a run that was killed has left.
         self._empty(images)
         ids = {host.name: host.instance_id for host in self._progress.deployment.hosts if host.name in images}
@@ -347,7 +347,7 @@ class _PoolRollout:
         back = any(image != self._record.target for image in images.values())
         patience = max(BOOT_DEADLINE, self._request.boot_timeout) if back else self._request.boot_timeout
         silent = of._hosts.come_back(self._progress.deployment, present, patience)
-        self._note(came_back(self._record, [name for name in present if name not in silent]))
+        self._note(with_answer(self._record, [name for name in present if name not in silent]))
         self._judge({name: f"it did not come back: {why}" for name, why in silent.items()}, silent=True)
 
     def _check_images(self, images: Collection[str]) -> None:
@@ -419,7 +419,7 @@ class _PoolRollout:
     def _judge(self, outcomes: Mapping[str, str], *, silent: bool = False) -> None:
         if not outcomes:
             return
-        self._note(judged(self._record, outcomes, silent=silent))
+        self._note(with_outcomes(self._record, outcomes, silent=silent))
         for name, why in outcomes.items():
             if why:
                 warn(self._of._on_event, f"node {name}", f"it failed with its image: {why}")

@@ -22,6 +22,7 @@ from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.inquiry import Inquiry, InquiryAnswer
 from gpucluster.operations.kubernetes import ControlPlaneCertificate
+from gpucluster.rollout.record import remarks
 from gpucluster.spec import ClusterSpec
 from gpucluster.terraform.addresses import human_name
 from gpucluster.terraform.state import StateContents
@@ -74,7 +75,7 @@ class ClusterStatus:
         certificates: of a control plane on the controller: `first` and `ending`, those with fewer than 30 days left,
             each with `file`, `expires`, `days`, `authority`. None if it has none, or they are not known.
         maintenance: what the health service knows of maintenance that the cloud announces, `events` and `remarks`;
-            None where nobody reads it, or nothing is known.
+            None where no service reads it, or nothing is known.
         autoscaler: its own status, None if no pool is elastic, with `error` if it does not answer.
         running: the run that holds the cluster on this machine, or None.
         last_run, last_change: of this machine, as the run log has them; None without any.
@@ -239,10 +240,7 @@ class StatusFindings:
 
     def _rollouts(self) -> list[str]:
         outputs = self.contents.outputs if self.contents else {}
-        return [
-            f"the rollout of pool {pool} is not complete: {record.text}. gpucluster rollout goes on"
-            for pool, record in sorted(rollouts(outputs).items())
-        ]
+        return [f"{text}. gpucluster rollout goes on" for text in remarks(rollouts(outputs))]
 
     def _interrupted(self) -> str:
         run = self.runs.last_change

@@ -38,7 +38,7 @@ class RolloutPolicy:
     Args:
         min_capacity: percent of the pool's nodes that must be in service at any time. None: `CAPACITY`, but one node
             may always leave.
-        max_failures: so many nodes may fail: then the rollout is taken back.
+        max_failures: when this many nodes have failed, the rollout is taken back.
         batch: nodes that are changed at once, at most; 0: no limit but the others.
     """
 
@@ -126,7 +126,7 @@ class Wait:
 
     Args:
         draining: nodes whose jobs have to end.
-        why: what else is waited for; empty if it is the jobs.
+        why: the other reason to wait; empty if it is the jobs.
     """
 
     draining: tuple[str, ...]
@@ -178,7 +178,7 @@ def _next_nodes(
     closing = [name for name in ours if nodes[name].busy]
     room = sum(node.serves for node in nodes.values()) - policy.required(len(nodes))
     free = [name for name in todo if name in nodes and nodes[name].serves and not nodes[name].reserved]
-    # Idle ones first: nobody waits for them.
+    # Idle ones first: no job has to end on them.
     free.sort(key=lambda name: (nodes[name].busy, todo.index(name)))
     chosen = free[: max(0, min(limit - len(closing), room))]
     if chosen:

@@ -87,6 +87,11 @@ def parse(text: str) -> RolloutRecord | None:
         return None
 
 
+def remarks(records: Mapping[str, RolloutRecord]) -> list[str]:
+    """A sentence for each pool in which not every node has the image of the pool, by pool."""
+    return [f"the rollout of pool {pool} is not complete: {record.text}" for pool, record in sorted(records.items())]
+
+
 def begin(images: Mapping[str, str], target: str, earlier: RolloutRecord | None = None) -> RolloutRecord:
     """A new rollout, or a new attempt of one that has ended.
 
@@ -101,18 +106,18 @@ def begin(images: Mapping[str, str], target: str, earlier: RolloutRecord | None 
     return RolloutRecord(target, {**images, **{node: same.before[node] for node in passed}}, passed=passed)
 
 
-def asked(record: RolloutRecord, images: Mapping[str, str]) -> RolloutRecord:
+def with_request(record: RolloutRecord, images: Mapping[str, str]) -> RolloutRecord:
     """These nodes are about to get these images."""
     booted = tuple(node for node in record.booted if node not in images)
     return replace(record, changing={**record.changing, **images}, booted=booted)
 
 
-def came_back(record: RolloutRecord, nodes: Iterable[str]) -> RolloutRecord:
+def with_answer(record: RolloutRecord, nodes: Iterable[str]) -> RolloutRecord:
     """These nodes have answered with the image that they were given."""
     return replace(record, booted=tuple(sorted({*record.booted, *nodes})))
 
 
-def judged(record: RolloutRecord, outcomes: Mapping[str, str], *, silent: bool = False) -> RolloutRecord:
+def with_outcomes(record: RolloutRecord, outcomes: Mapping[str, str], *, silent: bool = False) -> RolloutRecord:
     """What has become of nodes that were changed.
 
     Args:

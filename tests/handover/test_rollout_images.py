@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpucluster import handover
-from gpucluster.rollout.record import RolloutRecord, asked, begin, judged
+from gpucluster.rollout.record import RolloutRecord, begin, with_outcomes, with_request
 from gpucluster.spec import ClusterSpec, load
 
 HEAD = """\
@@ -26,7 +26,9 @@ controller: {shape: VM.Standard.E5.Flex, ocpus: 4, memory_gb: 32}
 pools:
 """
 VM = "  cpu: {shape: VM.Standard.E5.Flex, ocpus: 8, memory_gb: 64, count: 2"
-RECORD = judged(asked(begin({"cpu-1": "old", "cpu-2": "old", "cpu-9": "old"}, "new"), {"cpu-1": "new"}), {"cpu-1": ""})
+RECORD = with_outcomes(
+    with_request(begin({"cpu-1": "old", "cpu-2": "old", "cpu-9": "old"}, "new"), {"cpu-1": "new"}), {"cpu-1": ""}
+)
 
 
 def variables(tmp_path: Path, pool: str, record: RolloutRecord | None) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from gpucluster.cloud.tagged_resources import TaggedResource
 from gpucluster.errors import CloudError, ToolError
 from gpucluster.operations.kubernetes import ControlPlaneCertificate
 from gpucluster.operations.status import StatusFindings, StatusSources, status
-from gpucluster.rollout.record import asked, begin
+from gpucluster.rollout.record import begin, with_request
 from gpucluster.spec import loads
 from gpucluster.terraform.addresses import human_name
 from gpucluster.terraform.state import StateContents, StateEntry
@@ -309,7 +309,7 @@ def test_an_instance_of_the_state_that_is_gone_is_pending() -> None:
 
 
 def test_a_rollout_that_is_not_complete_is_pending() -> None:
-    record = asked(begin({"cpu-1": "old", "cpu-2": "old"}, "new"), {"cpu-1": "new"})
+    record = with_request(begin({"cpu-1": "old", "cpu-2": "old"}, "new"), {"cpu-1": "new"})
     outputs = {**STATE.outputs, "rollouts": {"cpu": record.to_json(), "gpu": "damaged"}}
     (text,) = _found(contents=replace(STATE, outputs=outputs)).pending
     assert text == (

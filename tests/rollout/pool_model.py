@@ -22,7 +22,7 @@ from gpucluster.rollout.decide import (
     Wait,
     decide,
 )
-from gpucluster.rollout.record import RolloutRecord, asked, begin, came_back, judged, parse
+from gpucluster.rollout.record import RolloutRecord, begin, parse, with_answer, with_outcomes, with_request
 
 OLD, NEW = "ocid1.image..old", "ocid1.image..new"
 
@@ -102,7 +102,7 @@ class PoolModel:
             self._change(step.images)
         elif isinstance(step, Prove):
             outcomes = {name: self.bad(name, self.nodes[name].image) for name in step.nodes}
-            self.record = judged(self.record, outcomes)
+            self.record = with_outcomes(self.record, outcomes)
             if not self.killed():
                 for name, why in outcomes.items():
                     self.nodes[name].reason = "rollout" if why else ""
@@ -110,7 +110,7 @@ class PoolModel:
             assert isinstance(step, Wait)
 
     def _change(self, images: Mapping[str, str]) -> None:
-        self.record = asked(self.record, images)
+        self.record = with_request(self.record, images)
         if self.killed():
             return
         for name, image in images.items():
@@ -122,8 +122,8 @@ class PoolModel:
             self.most_at_once, sum(not node.answers or bool(node.reason) for node in self.nodes.values())
         )
         silent = {name: "it does not answer" for name in images if not self.nodes[name].answers}
-        self.record = came_back(self.record, [name for name in images if name not in silent])
-        self.record = judged(self.record, silent, silent=True)
+        self.record = with_answer(self.record, [name for name in images if name not in silent])
+        self.record = with_outcomes(self.record, silent, silent=True)
 
     def _time_passes(self) -> None:
         for node in self.nodes.values():

@@ -19,7 +19,7 @@ from gpucluster.rollout.decide import (
     Wait,
     decide,
 )
-from gpucluster.rollout.record import RolloutRecord, asked, begin, came_back, judged, parse
+from gpucluster.rollout.record import RolloutRecord, begin, parse, with_answer, with_outcomes, with_request
 from tests.rollout.pool_model import NEW, OLD, ModelNode, PoolModel
 
 SERVES, BUSY = RolloutNode(serves=True), RolloutNode(serves=True, busy=True)
@@ -35,7 +35,7 @@ def four(**other: RolloutNode) -> dict[str, RolloutNode]:
 
 
 def after_canary() -> RolloutRecord:
-    return judged(came_back(asked(begin(FOUR, NEW), {"n1": NEW}), ["n1"]), {"n1": ""})
+    return with_outcomes(with_answer(with_request(begin(FOUR, NEW), {"n1": NEW}), ["n1"]), {"n1": ""})
 
 
 # --- the order of steps -----
@@ -49,9 +49,9 @@ def test_no_other_node_is_drained_before_the_canary_is_proven() -> None:
     record = begin(FOUR, NEW)
     assert decide(record, HALF, four(n2=CLOSING)) == Wait(("n2",))
     assert decide(record, HALF, four(n2=OURS)) == Change({"n2": NEW})
-    record = asked(record, {"n2": NEW})
+    record = with_request(record, {"n2": NEW})
     assert decide(record, HALF, four(n2=OURS)) == Change({"n2": NEW}), "it was killed before the cloud was asked"
-    assert decide(came_back(record, ["n2"]), HALF, four(n2=OURS)) == Prove(("n2",))
+    assert decide(with_answer(record, ["n2"]), HALF, four(n2=OURS)) == Prove(("n2",))
 
 
 def test_after_the_canary_as_many_leave_as_the_capacity_allows() -> None:
@@ -66,37 +66,37 @@ def test_who_has_ended_its_jobs_does_not_wait_for_the_others() -> None:
 
 def test_never_more_are_changed_at_once_than_may_fail() -> None:
     names = {f"n{number}": OLD for number in range(64)}
-    record = judged(asked(begin(names, NEW), {"n0": NEW}), {"n0": ""})
+    record = with_outcomes(with_request(begin(names, NEW), {"n0": NEW}), {"n0": ""})
     step = decide(record, RolloutPolicy(min_capacity=0, max_failures=3), dict.fromkeys(names, SERVES))
     assert isinstance(step, Drain)
     assert len(step.nodes) == 3
 
 
 def test_a_failed_canary_gets_its_old_image_and_another_one_is_the_canary() -> None:
-    record = judged(came_back(asked(begin(FOUR, NEW), {"n1": NEW}), ["n1"]), {"n1": "no GPU"})
+    record = with_outcomes(with_answer(with_request(begin(FOUR, NEW), {"n1": NEW}), ["n1"]), {"n1": "no GPU"})
     assert decide(record, HALF, four(n1=OURS)) == Change({"n1": OLD})
-    record = judged(came_back(asked(record, {"n1": OLD}), ["n1"]), {"n1": ""})
+    record = with_outcomes(with_answer(with_request(record, {"n1": OLD}), ["n1"]), {"n1": ""})
     assert (record.reverted, record.failed) == (("n1",), {"n1": "no GPU"})
     assert decide(record, HALF, four()) == Drain(("n2",))
     assert record.images == FOUR
 
 
 def test_a_node_that_does_not_answer_gets_its_old_image_before_others_are_proven() -> None:
-    record = came_back(asked(after_canary(), {"n2": NEW, "n3": NEW}), ["n3"])
-    record = judged(record, {"n2": "no answer"}, silent=True)
+    record = with_answer(with_request(after_canary(), {"n2": NEW, "n3": NEW}), ["n3"])
+    record = with_outcomes(record, {"n2": "no answer"}, silent=True)
     assert decide(record, HALF, four(n2=OURS, n3=OURS)) == Change({"n2": OLD})
-    record = judged(asked(record, {"n2": OLD}), {"n2": "no answer"}, silent=True)
+    record = with_outcomes(with_request(record, {"n2": OLD}), {"n2": "no answer"}, silent=True)
     assert decide(record, HALF, four(n2=OURS, n3=OURS)) == End({"n2": "no answer"})
 
 
 def test_too_many_failures_take_it_back_also_what_had_passed() -> None:
-    record = judged(asked(after_canary(), {"n2": NEW, "n3": NEW}), {"n2": "no GPU", "n3": "no GPU"})
-    record = judged(asked(record, {"n2": OLD, "n3": OLD}), {"n2": "", "n3": ""})
+    record = with_outcomes(with_request(after_canary(), {"n2": NEW, "n3": NEW}), {"n2": "no GPU", "n3": "no GPU"})
+    record = with_outcomes(with_request(record, {"n2": OLD, "n3": OLD}), {"n2": "", "n3": ""})
     assert decide(record, HALF, four()) == TakeBack("n2: no GPU; n3: no GPU")
     back = RolloutRecord(**{**vars(record), "taking_back": "it is bad"})
     assert decide(back, HALF, four()) == Drain(("n1",))
     assert decide(back, HALF, four(n1=OURS)) == Change({"n1": OLD})
-    back = judged(asked(back, {"n1": OLD}), {"n1": ""})
+    back = with_outcomes(with_request(back, {"n1": OLD}), {"n1": ""})
     assert decide(back, HALF, four()) == End({})
     assert back.images == FOUR
 
@@ -107,8 +107,8 @@ def test_nodes_that_were_drained_for_it_are_let_in_when_it_is_taken_back() -> No
 
 
 def test_a_node_that_fails_with_its_old_image_too_stays_drained() -> None:
-    record = judged(asked(begin(FOUR, NEW), {"n1": NEW}), {"n1": "no GPU"})
-    record = judged(asked(record, {"n1": OLD}), {"n1": "no GPU"})
+    record = with_outcomes(with_request(begin(FOUR, NEW), {"n1": NEW}), {"n1": "no GPU"})
+    record = with_outcomes(with_request(record, {"n1": OLD}), {"n1": "no GPU"})
     assert record.lost == {"n1": "no GPU"}
     assert decide(record, HALF, four(n1=OURS)) == Drain(("n2",))
 
@@ -155,7 +155,7 @@ def test_a_capacity_that_no_node_may_leave_is_refused() -> None:
 
 
 def test_a_record_is_read_as_it_was_written_and_a_damaged_one_is_none() -> None:
-    record = judged(asked(after_canary(), {"n2": NEW}), {"n2": "why"})
+    record = with_outcomes(with_request(after_canary(), {"n2": NEW}), {"n2": "why"})
     assert parse(record.to_json()) == record
     for text in ("", "{", "[]", '{"format": 2}', '{"format": 1}', record.to_json().replace("before", "later")):
         assert parse(text) is None

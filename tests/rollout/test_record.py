@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucluster.rollout.record import RolloutRecord, asked, begin, came_back, judged, parse
+from gpucluster.rollout.record import RolloutRecord, begin, parse, with_answer, with_outcomes, with_request
 
 NODES = ("a", "b", "c")
 STARTED = begin(dict.fromkeys(NODES, "old"), "new")
@@ -16,20 +16,20 @@ TEXTS = st.text(max_size=8)
 
 
 def test_a_node_has_the_image_that_it_was_asked_for_and_keeps_it_once_it_has_passed() -> None:
-    changing = asked(STARTED, {"a": "new"})
+    changing = with_request(STARTED, {"a": "new"})
     assert changing.images == {"a": "new", "b": "old", "c": "old"}
     assert changing.in_work == {"a"}
-    passed = judged(came_back(changing, ["a"]), {"a": ""})
+    passed = with_outcomes(with_answer(changing, ["a"]), {"a": ""})
     assert (passed.passed, passed.booted, passed.changing) == (("a",), (), {})
     assert passed.images["a"] == "new"
     assert passed.text == "1 of 3 nodes have the new image"
 
 
 def test_a_node_that_fails_stays_in_work_until_it_has_its_old_image_again() -> None:
-    failed = judged(asked(STARTED, {"a": "new"}), {"a": "no GPU"})
+    failed = with_outcomes(with_request(STARTED, {"a": "new"}), {"a": "no GPU"})
     assert (dict(failed.failed), failed.in_work) == ({"a": "no GPU"}, frozenset("a"))
     assert failed.images["a"] == "old", "what it is about to get"
-    back = judged(asked(failed, {"a": "old"}), {"a": ""})
+    back = with_outcomes(with_request(failed, {"a": "old"}), {"a": ""})
     assert (back.reverted, back.in_work) == (("a",), frozenset())
     assert "failed: a" in back.text
 
@@ -38,13 +38,13 @@ def test_a_node_that_fails_stays_in_work_until_it_has_its_old_image_again() -> N
 def test_a_node_that_is_bad_with_its_old_image_too_is_given_up(
     silent: bool, lost: dict[str, str], gone: dict[str, str]
 ) -> None:
-    failed = judged(asked(STARTED, {"a": "new"}), {"a": "no GPU"})
-    back = judged(asked(failed, {"a": "old"}), {"a": "why"}, silent=silent)
+    failed = with_outcomes(with_request(STARTED, {"a": "new"}), {"a": "no GPU"})
+    back = with_outcomes(with_request(failed, {"a": "old"}), {"a": "why"}, silent=silent)
     assert (dict(back.lost), dict(back.silent), back.in_work) == (lost, gone, frozenset())
 
 
 def test_a_new_attempt_with_the_same_image_takes_back_what_the_first_has_changed() -> None:
-    first = judged(asked(STARTED, {"a": "new"}), {"a": ""})
+    first = with_outcomes(with_request(STARTED, {"a": "new"}), {"a": ""})
     again = begin({"a": "new", "b": "old", "c": "old"}, "new", first)
     assert (again.passed, dict(again.before)) == (("a",), dict.fromkeys(NODES, "old"))
     other = begin({"a": "new", "b": "old", "c": "old"}, "third", first)
