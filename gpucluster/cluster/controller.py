@@ -21,7 +21,7 @@ class ControllerOperations:
             InputError: the state has no volume of its own. It names what to do, and what a backup does not have.
         """
         spec = self._parts.spec
-        if spec.controller.state_volume_gb is None:
+        if not spec.controller.has_state_volume:
             raise InputError(
                 "the controller's state is on its boot disk: another controller would not have it",
                 where=str(spec.file),

@@ -377,7 +377,7 @@ def _compute(spec: ClusterSpec, own: str) -> Iterator[_Needed]:
         Right("manage", "instances"), permissions.VOLUMES, permissions.VOLUME_ATTACHMENTS,
         permissions.WORK_REQUESTS,
     ), own  # fmt: skip
-    if spec.controller.state_volume_gb is not None:
+    if spec.controller.has_state_volume:
         yield "the volume with the controller's state", (
             Right("manage", "volumes"), Right("manage", "volume-attachments"),
         ), own  # fmt: skip

@@ -82,24 +82,20 @@ class Building:
         refuse_what_stays(self._spec, self._controller, self._record)
         changes = self._provisioning.apply(terraform, run, consent)
         deployment = self._hosts.reach(run)
-        if self._has_state_volume:
+        if self._spec.controller.has_state_volume:
             with run.phase("state volume"):
                 self._state.attach(deployment.controller)
         self._provisioning.record(terraform, host_keys=self._hosts.host_keys(deployment))
         configured = self._configuration.apply(
             deployment, run, verify=self._verification.variables(deployment), all_tasks=all_tasks
         )
-        if self._has_state_volume:
+        if self._spec.controller.has_state_volume:
             self._state.save(deployment.controller)
         self._provisioning.record(terraform, **self._configuration.host_facts(deployment, configured))
         self._keep_login_keys(terraform, self._configuration.login_keys(deployment, configured))
         resumed = self._resizing.resume_changed()
         # Nodes that were resumed are in another state than when their facts were collected.
         return Built(deployment, configured, changes, facts=None if resumed else configured)
-
-    @property
-    def _has_state_volume(self) -> bool:
-        return self._spec.controller.state_volume_gb is not None
 
     def recreate(self, run: Run, nodes: Sequence[str], drain_timeout: float) -> Deployment:
         """Recreate permanent nodes within a run that has begun with something else."""

@@ -95,6 +95,11 @@ def _counted(changes: Iterable[ResourceChange]) -> Counter[str]:
     return Counter(change.action for change in changes if not change.internal)
 
 
+def _write_rollouts(terraform: Terraform, rollouts: Mapping[str, RolloutRecord]) -> None:
+    texts = {pool: record.to_json() for pool, record in rollouts.items()}
+    terraform.set_output(handover.ROLLOUTS, texts, handover.ROLLOUTS_TYPE)
+
+
 def lost_homes(plan: TerraformPlan) -> tuple[str, ...]:
     """The addresses of the file systems with users' homes that a plan deletes or replaces."""
     return plan.lost("oci_file_storage_file_system")
@@ -122,7 +127,7 @@ def lost_controller(plan: TerraformPlan, outputs: Mapping[str, Any]) -> str:
 
 
 def _check_no_other_host(plan: TerraformPlan) -> None:
-    """Who replaces the controller did not ask for what else cluster.yml may ask for meanwhile.
+    """Replacing the controller makes no other change that cluster.yml asks for meanwhile.
 
     Raises:
         InputError: with the hosts that would change.
@@ -421,8 +426,7 @@ class Provisioning:
         Raises:
             TerraformError: Terraform refused.
         """
-        texts = {pool: record.to_json() for pool, record in rollouts.items()}
-        terraform.set_output(handover.ROLLOUTS, texts, handover.ROLLOUTS_TYPE)
+        _write_rollouts(terraform, rollouts)
         terraform.set_variables(self._variables(terraform))
 
     def end_rollouts(self, terraform: Terraform) -> None:
@@ -447,8 +451,7 @@ class Provisioning:
             if pool in pools and not (record.ended and set(record.images.values()) <= {pools[pool].image_id})
         }
         if left != records:
-            texts = {pool: record.to_json() for pool, record in left.items()}
-            terraform.set_output(handover.ROLLOUTS, texts, handover.ROLLOUTS_TYPE)
+            _write_rollouts(terraform, left)
 
     def forget_disks(self, terraform: Terraform, instances: Collection[str]) -> None:
         """Take the host keys of instances that get another boot volume out of the state.
@@ -529,8 +532,9 @@ class Provisioning:
             recreate=consent.recreate,
             drain_timeout=consent.drain_timeout,
         )
-        if (lost_with_controller := lost_controller(plan, terraform.outputs())) and not self._has_state_volume:
-            warn(self._on_event, "controller", lost_with_controller)
+        lost_with_it = "" if self._spec.controller.has_state_volume else lost_controller(plan, terraform.outputs())
+        if lost_with_it:
+            warn(self._on_event, "controller", lost_with_it)
         self._elastic_teardown.remove_obstacles(plan)
         plan = self._without_keys_of_new_disks(terraform, plan)
         if plan.changes or plan.changes_outputs:
@@ -544,10 +548,6 @@ class Provisioning:
         else:
             plan.file.unlink(missing_ok=True)
         return _counted(plan.changes)
-
-    @property
-    def _has_state_volume(self) -> bool:
-        return self._spec.controller.state_volume_gb is not None
 
     def _keep_address(self, terraform: Terraform) -> bool:
         """Let a new controller take the private address of the last one. Returns whether that is known."""
@@ -565,7 +565,7 @@ class Provisioning:
             CloudError: it does not stop. Nothing was replaced.
         """
         goes = any(is_controller(change.address) and change.action in ("replace", "delete") for change in plan.changes)
-        if goes and self._has_state_volume and terraform.outputs().get("cluster"):
+        if goes and self._spec.controller.has_state_volume and terraform.outputs().get("cluster"):
             controller = handover.Outputs.parse(terraform.outputs()).controller
             InstancePower(self._cloud.access(), self._on_event).stop(controller.id, controller.name)
 

@@ -57,17 +57,12 @@ def _is_system(number: int) -> bool:
 
 def missing(recorded: Accounts, here: Accounts) -> tuple[dict[str, int], dict[str, int]]:
     """The groups and the users to make, with the number of each: the recorded one, or 0 where that is taken."""
-    groups = {
-        name: number if number not in here.groups.values() else 0
-        for name, number in recorded.groups.items()
-        if name not in here.groups
-    }
-    users = {
-        name: number if number not in here.users.values() else 0
-        for name, number in recorded.users.items()
-        if name not in here.users
-    }
-    return groups, users
+    return _missing(recorded.groups, here.groups), _missing(recorded.users, here.users)
+
+
+def _missing(recorded: Mapping[str, int], here: Mapping[str, int]) -> dict[str, int]:
+    taken = set(here.values())
+    return {name: 0 if number in taken else number for name, number in recorded.items() if name not in here}
 
 
 def changed(recorded: Mapping[str, int], here: Mapping[str, int]) -> dict[int, int]:

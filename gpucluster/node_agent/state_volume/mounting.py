@@ -111,9 +111,7 @@ class StateVolume:
         for place in self._files(user):
             source = self._at(place)
             if source.is_file():
-                _copy_file(
-                    source, self._mount / "files" / place.lstrip("/").replace(_home(user).lstrip("/"), "home", 1)
-                )
+                _copy_file(source, self._saved(place, user))
         here = self._accounts()
         self._write(self._mount / "accounts.json", here.document())
 
@@ -125,7 +123,9 @@ class StateVolume:
         """
         if not self._is_mounted():
             raise Failed(f"{layout.MOUNT} is not mounted", "Run: gpucluster apply")
-        self._require_room(self._mount / "directories", self._root)
+        self._require_room(
+            self._mount / "directories", self._root, "Free space on the boot disk, or raise controller.boot_volume_gb"
+        )
         back = []
         with self._stopped_services():
             for name, place in layout.DIRECTORIES.items():
@@ -211,7 +211,7 @@ class StateVolume:
         sources = {name: self._at(layout.DIRECTORIES[name]) for name in absent}
         full = {name: source for name, source in sources.items() if source.is_dir() and any(source.iterdir())}
         for source in full.values():
-            self._require_room(source, self._mount)
+            self._require_room(source, self._mount, "Raise controller.state_volume_gb")
         with self._stopped_services():
             for name in absent:
                 target = self._mount / "directories" / name
@@ -264,14 +264,14 @@ class StateVolume:
         except OSError:
             return False
 
-    def _require_room(self, source: Path, target: Path) -> None:
+    def _require_room(self, source: Path, target: Path, remedy: str) -> None:
         used = sum(entry.lstat().st_blocks * 512 for entry in source.rglob("*"))
         space = os.statvfs(target)
         free = space.f_bavail * space.f_frsize
         if used > free - space.f_blocks * space.f_frsize * _SPARE:
             raise Failed(
                 f"{source} has {used >> 20} MiB, and {target} has room for {free >> 20} MiB. Nothing was moved",
-                "Raise controller.state_volume_gb in cluster.yml, then run: gpucluster apply",
+                f"{remedy} in cluster.yml, then run: gpucluster apply",
             )
 
     # --- files and owners -----
@@ -280,12 +280,15 @@ class StateVolume:
         home = _home(user)
         return [place.format(home=home) for place in layout.FILES]
 
+    def _saved(self, place: str, user: str) -> Path:
+        """Where the volume has a file; the home of the image's user may have another path on the next host."""
+        return self._mount / "files" / place.lstrip("/").replace(_home(user).lstrip("/"), "home", 1)
+
     def _restore_files(self, user: str) -> list[str]:
         """Give this host the files that the volume has. Returns those that were not like it."""
         restored = []
         for place in self._files(user):
-            saved = self._mount / "files" / place.lstrip("/").replace(_home(user).lstrip("/"), "home", 1)
-            target = self._at(place)
+            saved, target = self._saved(place, user), self._at(place)
             if not saved.is_file() or (target.is_file() and filecmp.cmp(saved, target, shallow=False)):
                 continue
             _copy_file(saved, target)

@@ -170,6 +170,11 @@ class ControllerSpec(Machine):
         examples=[50],
     )
 
+    @property
+    def has_state_volume(self) -> bool:
+        """Whether its state has a volume of its own."""
+        return self.state_volume_gb is not None
+
 
 class LoginSpec(Machine):
     """Login nodes: hosts on which users log in, instead of the controller. They run no jobs."""
