@@ -31,7 +31,7 @@ LINES, MOST_LINES = 1000, 100_000
 _TIMEOUT = 60.0
 #: Seconds after the end of a job in which its hosts still clean up.
 _AFTER_S = 60
-#: Hosts of one job that are asked. More lines than theirs nobody reads.
+#: Hosts of one job that are asked. Lines of more hosts are too many to read.
 MOST_HOSTS = 64
 _JOB = re.compile(r"[1-9]\d{0,9}(?:_\d{1,9})?")
 _RUN = re.compile(r"\d{8}(?:T[\w-]*)?")
@@ -137,7 +137,8 @@ class HostLogs:
             host: its name; "controller" for the controller.
 
         Raises:
-            ToolError: there is no such host, it does not answer, or its journalctl refuses the filter.
+            InputError: there is no such host.
+            ToolError: it does not answer, or its journalctl refuses the filter.
         """
         chosen.check()
         return _in_order(self._lines(host, chosen.argv()))
@@ -146,7 +147,8 @@ class HostLogs:
         """Pass on each line of a host's journal as it is written, until a signal stops it.
 
         Raises:
-            ToolError: there is no such host, or the connection has ended.
+            InputError: there is no such host.
+            ToolError: the connection has ended.
         """
         chosen.check()
         command = shlex.join(chosen.argv("--follow"))
@@ -239,34 +241,24 @@ def _seconds(text: str) -> float | None:
 
 def _in_its_time(times: JobTimes, chosen: LogFilter) -> list[str]:
     """All lines of a host while the job ran there."""
-    begin = [f"--since=@{times.started:.0f}"] if times.started is not None else []
-    end = [f"--until=@{times.ended + _AFTER_S:.0f}"] if times.ended is not None else []
-    # What is named twice counts as it is named last.
-    return [
-        *_without_times(chosen),
-        *(begin if not chosen.since else [f"--since={chosen.since}"]),
-        *(end if not chosen.until else [f"--until={chosen.until}"]),
-    ]
+    return [*LogFilter("", "", chosen.grep, chosen.lines).argv(), *_window(times.started, times.ended, chosen)]
 
 
 def _about(times: JobTimes, chosen: LogFilter) -> list[str]:
     """What the controller's daemons have logged about the job since it was submitted."""
-    begin = [f"--since=@{times.submitted - 1:.0f}"] if times.submitted is not None else []
-    end = [f"--until=@{times.ended + _AFTER_S:.0f}"] if times.ended is not None else []
     number = rf"(?:JobId=|job[ _]?(?:id)?[ =:]{{0,2}}|StepId=){times.job}(?!\d)"
     # journalctl takes one expression: that of the job, in which the operator's must be, too.
     both = f"(?i)(?=.*{number})(?=.*(?:{chosen.grep}))" if chosen.grep else f"(?i){number}"
     units = ["--unit=slurmctld", "--unit=slurmdbd", "--unit=gpucluster-autoscaler", "--unit=gpucluster-health"]
-    filtered = LogFilter("", "", both, chosen.lines)
-    return [
-        *filtered.argv(*units),
-        *(begin if not chosen.since else [f"--since={chosen.since}"]),
-        *(end if not chosen.until else [f"--until={chosen.until}"]),
-    ]
+    submitted = None if times.submitted is None else times.submitted - 1
+    return [*LogFilter("", "", both, chosen.lines).argv(*units), *_window(submitted, times.ended, chosen)]
 
 
-def _without_times(chosen: LogFilter) -> list[str]:
-    return LogFilter("", "", chosen.grep, chosen.lines).argv()
+def _window(begin: float | None, end: float | None, chosen: LogFilter) -> list[str]:
+    """The times of a job as options of journalctl; those of the operator come first."""
+    since = chosen.since or ("" if begin is None else f"@{begin:.0f}")
+    until = chosen.until or ("" if end is None else f"@{end + _AFTER_S:.0f}")
+    return [f"--{name}={value}" for name, value in (("since", since), ("until", until)) if value]
 
 
 def _require_lines(host: str, done: Completed) -> None:
