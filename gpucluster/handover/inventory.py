@@ -87,7 +87,7 @@ def inventory(
 
     Args:
         members: the permanent nodes of each pool; elastic nodes are never in the inventory.
-        autoscaling: None where no pool is elastic, and nobody reads maintenance.
+        autoscaling: None where no pool is elastic, and no service reads maintenance.
         person_keys: the public keys of each user, including generated ones.
         hardware_emulated: hosts have less hardware than their shape has (the local cloud).
         software: the release files for the hosts.

@@ -97,7 +97,7 @@ def logs_of(paths: ClusterPaths, run: PastRun) -> tuple[Path, ...]:
 
 def save_ansible_logs(paths: ClusterPaths) -> None:
     """Move what Ansible printed to the records of its runs: `destroy` deletes Ansible's folder. A log that can't be
-    moved is lost, and keeps nobody from removing a cluster."""
+    moved is lost, and does not keep a cluster from being removed."""
     for file in (paths.ansible / "artifacts").glob("*/stdout"):
         for record in paths.runs.glob("*.json"):
             if file.parent.name.startswith(f"{record.stem}-"):

@@ -30,7 +30,7 @@ class HealthSettings:
         hosts: the names of permanent hosts by their addresses.
         pools: the permanent nodes of each pool; elastic: the names of its elastic ones, `gpu-e[1-6]`.
         reactions: what follows when jobs are hung or idle; None: nothing, because jobs are not watched.
-        maintenance: what follows from maintenance that Oracle announces; None: nobody reads the events.
+        maintenance: what follows from maintenance that Oracle announces; None: no service reads the events.
     """
 
     slurm: bool

@@ -15,7 +15,7 @@ can announce, move and cancel:
 
 At the beginning of the window the event is STARTED: the instance is rebooted (REBOOT_MIGRATION), stopped until the end
 (STOP), terminated (TERMINATE), or goes on (NONE). After the estimated duration it is SUCCEEDED. The clock of this is a
-request about events: where nobody asks, nothing happens.
+request about events: without a request, nothing happens.
 
 Sources: the SDK's docstrings of InstanceMaintenanceEvent and UpdateInstanceMaintenanceEventDetails; Oracle's pages
 "Managing Maintenance Events" and "Non-Terminating Repair". The statuses of the refusals are not documented: 409
