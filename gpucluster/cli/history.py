@@ -40,7 +40,7 @@ def runs(context: Context, everything: bool) -> None:
 @click.option("--until", default="", metavar="TIME", help="Lines until then.")
 @click.option("--grep", default="", metavar="REGEX", help="Lines that match; small letters match both cases.")
 @click.option("--lines", type=int, default=1000, show_default=True, help="The last lines of each host.")
-@click.option("-f", "--follow", is_flag=True, help="Show new lines of a host as they are written.")
+@click.option("--follow", is_flag=True, help="Show new lines of a host as they are written.")
 def logs(context: Context, name: str | None, since: str, until: str, grep: str, lines: int, follow: bool) -> None:
     """Show how a run went, or the journal of a host or of a job.
 

@@ -174,3 +174,17 @@ def test_the_help_lists_each_command_once_in_a_section() -> None:
     text = CliRunner().invoke(cli, ["--help"]).output
     for name, each in cli.all_commands().items():
         assert text.count(f"\n  {name} ") == (not each.hidden), name
+
+
+def test_no_option_has_the_name_of_another_one_of_its_command() -> None:
+    """`-f` is the cluster file everywhere; click would take one of two, and print a warning."""
+
+    def walk(each: click.Command) -> Iterator[click.Command]:
+        yield each
+        inner = cli.all_commands() if each is cli else getattr(each, "commands", {})
+        for below in inner.values():
+            yield from walk(below)
+
+    for each in walk(cli):
+        names = [name for option in each.params for name in (*option.opts, *option.secondary_opts)]
+        assert len(names) == len(set(names)), each.name

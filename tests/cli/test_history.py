@@ -226,6 +226,6 @@ def test_new_lines_of_a_host_are_shown_as_they_come(monkeypatch: pytest.MonkeyPa
     argv = ["printf", "%s\\n", LINE, "two \x1b[2J"]
     monkeypatch.setattr(ControllerConnection, "ssh_argv", lambda _self, _host, _command: argv)
     assert _run("logs", "compute-1", "--follow").stdout == f"{LINE}\ntwo \\x1b[2J\n"
-    rows = [json.loads(line) for line in _run("logs", "compute-1", "-f", "-o", "json").stdout.splitlines()]
+    rows = [json.loads(line) for line in _run("logs", "compute-1", "--follow", "-o", "json").stdout.splitlines()]
     assert rows[0] == {"kind": "line", "host": "compute-1", "line": LINE}
     assert rows[1]["line"] == "two \x1b[2J"
