@@ -70,6 +70,21 @@ def test_four_services_are_asked_by_others() -> None:
     assert len(ASKED) == 4
 
 
+#: Drop-ins: they leave the description to the unit of the package.
+DROP_INS = [file for file in UNITS if not settings(file.read_text(), "Description")]
+
+
+@pytest.mark.parametrize("file", DROP_INS, ids=lambda file: file.name)
+def test_a_drop_in_with_a_command_after_the_start_names_no_file_of_the_package(file: Path) -> None:
+    """With an ExecStartPost systemd waits for PIDFile, also where it would not without: slurmdbd of Debian 12."""
+    text = file.read_text()
+    assert not settings(text, "ExecStartPost") or settings(text, "PIDFile") == [""]
+
+
+def test_the_drop_in_of_slurmdbd_is_among_them() -> None:
+    assert "slurmdbd.service.j2" in [file.name for file in DROP_INS]
+
+
 def test_root_s_service_for_new_nodes_keeps_what_it_needs() -> None:
     text = unit("autoscaler", "gpucluster-join", SLURM)
     assert settings(text, "CapabilityBoundingSet") == ["CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER"]
