@@ -25,6 +25,7 @@ from gpucluster.lifecycle.adoption import Adoption, AdoptionSurvey, Recovered
 from gpucluster.lifecycle.backup_certificate import require_valid_certificate
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.data_guard import DELETE_DATA_HINT
+from gpucluster.lifecycle.distribution import Distributions
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.ownership import Ownership
@@ -181,6 +182,7 @@ class Provisioning:
         self._controller_address = ""
         self._login_keys = login_keys
         self._ownership = ownership
+        self._distributions = Distributions(spec, cloud)
         self._on_event = on_event
 
     def prepare(
@@ -304,7 +306,7 @@ class Provisioning:
         """What would be changed, and what that would do to the hosts."""
         survey = self._survey(terraform)
         with self._adoption.adopting(terraform, survey):
-            plan = terraform.plan(with_values=True)
+            plan = self._distributions.plan(terraform, with_values=True)
         scaling = self._resizing.scaling(terraform, plan)
         return replace(plan, changes=(*plan.changes, *self._adoption.removals(survey))), scaling
 
@@ -505,7 +507,7 @@ class Provisioning:
         if consent.replace_controller:
             recreated = (*recreated, CONTROLLER)
             self._keep_address(terraform)
-        plan = terraform.plan(recreate=recreated)
+        plan = self._distributions.plan(terraform, recreated)
         if consent.replace_controller:
             _check_no_other_host(plan)
         lost = lost_homes(plan)
@@ -521,7 +523,7 @@ class Provisioning:
                 "docs/how-to/controller.md",
             )
         if lost_controller(plan, terraform.outputs()) and self._keep_address(terraform):
-            plan = terraform.plan(recreate=recreated)
+            plan = self._distributions.plan(terraform, recreated)
         visible = [change for change in plan.changes if not change.internal]
         if visible and consent.confirm:
             consent.confirm(visible)
@@ -531,12 +533,13 @@ class Provisioning:
             replace_nodes=consent.replace_nodes,
             recreate=consent.recreate,
             drain_timeout=consent.drain_timeout,
+            again=lambda: self._distributions.plan(terraform, recreated),
         )
         lost_with_it = "" if self._spec.controller.has_state_volume else lost_controller(plan, terraform.outputs())
         if lost_with_it:
             warn(self._on_event, "controller", lost_with_it)
         self._elastic_teardown.remove_obstacles(plan)
-        plan = self._without_keys_of_new_disks(terraform, plan)
+        plan = self._without_keys_of_new_disks(terraform, plan, recreated)
         if plan.changes or plan.changes_outputs:
             # Last: what comes before may ask it.
             self._stop_controller(terraform, plan)
@@ -569,7 +572,9 @@ class Provisioning:
             controller = handover.Outputs.parse(terraform.outputs()).controller
             InstancePower(self._cloud.access(), self._on_event).stop(controller.id, controller.name)
 
-    def _without_keys_of_new_disks(self, terraform: Terraform, plan: TerraformPlan) -> TerraformPlan:
+    def _without_keys_of_new_disks(
+        self, terraform: Terraform, plan: TerraformPlan, recreated: Sequence[str] = ()
+    ) -> TerraformPlan:
         """The plan to apply: it takes the host keys of hosts that get another boot volume out of the state."""
         host_keys = handover.Identity.parse(terraform.outputs()).host_keys
         lost = self._resizing.new_disks(terraform, plan) & host_keys.keys()
@@ -578,7 +583,7 @@ class Provisioning:
         kept = {ocid: key for ocid, key in host_keys.items() if ocid not in lost}
         recorded = {**terraform.variables["recorded"], "host_keys": kept}
         terraform.set_variables({**terraform.variables, "recorded": recorded})
-        return terraform.plan()
+        return self._distributions.plan(terraform, recreated)
 
     @cached_property
     def _home_region(self) -> str:

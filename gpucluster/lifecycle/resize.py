@@ -378,6 +378,7 @@ class Resizing:
         replace_nodes: bool = False,
         recreate: Collection[str] = (),
         drain_timeout: float = DRAIN_TIMEOUT,
+        again: Callable[[], TerraformPlan] | None = None,
     ) -> TerraformPlan:
         """Prepare the removal of the nodes that cluster.yml does not ask for, where Terraform can't or must not do it.
 
@@ -389,6 +390,7 @@ class Resizing:
             replace_nodes: allow nodes that cluster.yml still asks for to be recreated.
             recreate: the nodes that the operator has named: they are recreated, and nothing else may change.
             drain_timeout: seconds to wait for jobs; with 0 they are requeued, or cancelled.
+            again: makes the plan again; None: Terraform, with the nodes to recreate.
 
         Raises:
             InputError: nodes are to be recreated, and the plan would change something else. Nothing was changed.
@@ -416,7 +418,7 @@ class Resizing:
         for pool in staying:
             self._resize(networks[pool], observed[pool], spec.pools[pool].count, members.get(pool, {}), plan)
         if any(pool in members for pool in staying):
-            plan = terraform.plan(recreate=recreated_addresses(spec, recreate))
+            plan = again() if again else terraform.plan(recreate=recreated_addresses(spec, recreate))
         return plan
 
     def drain(self, nodes: Sequence[str], timeout: float) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+
+from gpucluster.terraform.plan import TerraformPlan
 
 
 class TerraformDouble:
@@ -33,6 +36,6 @@ class TerraformDouble:
         self.identity = value
         self.written.append(value)
 
-    def plan(self) -> str:
-        """Something that is not a plan that was made before."""
-        return "another plan"
+    def plan(self, **_options: object) -> TerraformPlan:
+        """A plan without changes."""
+        return TerraformPlan((), Path("another plan"))

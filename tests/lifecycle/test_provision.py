@@ -123,12 +123,12 @@ RECORDED = {"host_keys": {"ocid1.c": "k1", "ocid1.n": "k2"}, "secrets": {}}
 
 def test_a_host_that_gets_another_disk_loses_its_host_key_in_the_state_with_the_same_apply(paths: ClusterPaths) -> None:
     terraform: Any = TerraformDouble(RECORDED, {"recorded": RECORDED})
-    before: Any = "this plan"
+    before = TerraformPlan((), Path("this plan"))
     provisioning: Any = _provisioning(paths, None)
-    assert provisioning._without_keys_of_new_disks(terraform, before) == "another plan"
+    assert provisioning._without_keys_of_new_disks(terraform, before) == TerraformPlan((), Path("another plan"))
     assert terraform.variables["recorded"] == {"host_keys": {"ocid1.n": "k2"}, "secrets": {}}
     terraform.identity["host_keys"] = {"ocid1.n": "k2"}
-    assert provisioning._without_keys_of_new_disks(terraform, before) == "this plan"
+    assert provisioning._without_keys_of_new_disks(terraform, before) == before
 
 
 def test_what_the_hosts_report_is_written_once_and_another_secret_is_reported(paths: ClusterPaths) -> None:

@@ -17,8 +17,9 @@ from gpucluster.cloud.client import CloudAccess
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.members import PoolMembers
 from gpucluster.cloud.providers import CloudProvider
-from gpucluster.errors import CloudError, InputError, ReplacementError, ToolError
+from gpucluster.errors import CloudError, InputError, ReplacementError, TerraformError, ToolError
 from gpucluster.events import Event, ignore
+from gpucluster.lifecycle.distribution import Distributions
 from gpucluster.lifecycle.hosts import HostConnections
 from gpucluster.lifecycle.resize import PoolScaling, Resizing, recreated_addresses
 from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS
@@ -78,6 +79,11 @@ class Cluster:
         self.events: list[Event] = []
         self.forgotten: list[tuple[list[str], list[str]]] = []
 
+    @property
+    def cloud(self) -> CloudProvider:
+        """What gives access to the cloud."""
+        return cast(CloudProvider, SimpleNamespace(access=lambda: self.access))
+
     def plan(self, **pools: str) -> TerraformPlan:
         """Write the file, and plan."""
         text = "\n  ".join(f"{name}: {{{keys}}}" for name, keys in pools.items())
@@ -98,11 +104,10 @@ class Cluster:
         """Resizing, before any host was reached, or with a controller that gives no answer."""
         hosts = ("resize-controller",) if silent_controller else ()
         silent = SimpleNamespace(ssh_argv=lambda *_: ["false"], hosts=lambda: hosts)
-        cloud = SimpleNamespace(access=lambda: self.access)
         elastic = ElasticInstances(self.access, self.spec.name, ignore)
         return Resizing(
             spec=self.spec,
-            cloud=cast(CloudProvider, cloud),
+            cloud=self.cloud,
             elastic=lambda: elastic,
             controller=cast(ControllerConnection, silent),
             nodes=Draining(cast(ControllerConnection, silent), self.events.append),
@@ -292,6 +297,25 @@ def test_another_image_is_a_replacement_and_other_memory_a_reboot(cluster: Clust
     assert [(rebooted, sorted(replaced)) for rebooted, replaced in cluster.forgotten[-2:]] == [([], ids), ([], ids)]
     assert cluster.members() == before
     assert cluster.terraform.plan().changes == ()
+
+
+def test_an_image_of_another_distribution_makes_other_instances_of_the_same_names(cluster: Cluster) -> None:
+    """OCI refuses it in place, and so does the API of the local cloud. Terraform does not know that."""
+    before = cluster.begin(cpu=f'{CPU}, count: 2, image: {{operating_system: Debian, version: "13"}}')
+    other = f'{CPU}, count: 2, image: {{operating_system: Oracle Linux, version: "9"}}'
+    with pytest.raises(TerraformError, match="same distribution only"):
+        cluster.apply(cluster.plan(cpu=other), replace_nodes=True)
+    cluster.plan(cpu=other).file.unlink()
+    plan = Distributions(cluster.spec, cluster.cloud).plan(cluster.terraform)
+    nodes = [(node("cpu", 1), "replace"), (node("cpu", 2), "replace")]
+    assert [each for each in actions(plan.changes) if each in nodes] == nodes
+    with pytest.raises(ReplacementError, match="it has Debian, and its new image has Oracle Linux"):
+        cluster.resizing().drain_and_detach(cluster.terraform, plan)
+    cluster.apply(plan, replace_nodes=True)
+    after = cluster.standing()
+    assert after.keys() == before.keys()
+    assert not set(after.values()) & set(before.values())
+    assert Distributions(cluster.spec, cluster.cloud).plan(cluster.terraform).changes == ()
 
 
 def test_a_pool_may_change_its_kind_when_all_its_nodes_go(cluster: Cluster) -> None:

@@ -1,0 +1,122 @@
+"""Hosts whose new image OCI does not put in the place of the old one: they are launched again.
+
+OCI replaces the boot volume of an instance with an image of the same distribution only, and with none of the
+marketplace (docs.oracle.com, "Replacing a Boot Volume"). Terraform does not know that, and plans an update in place
+for every image.
+"""
+
+from __future__ import annotations
+
+import http
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+from gpucluster.cloud.client import CloudAccess, all_pages, refusals, unless_refused
+from gpucluster.lifecycle.resize import is_controller, is_host
+from gpucluster.spec import ClusterSpec
+from gpucluster.spec.sections.machines import Image
+from gpucluster.terraform.plan import TerraformPlan
+from gpucluster.terraform.runner import Terraform
+
+_POOL = re.compile(r'module\.pool\["([^"]+)"\]')
+_SOURCE = "source_details.source_id"
+
+
+class HasAccess(Protocol):
+    """A cloud that can be asked."""
+
+    def access(self) -> CloudAccess:
+        """Credentials and endpoint."""
+
+
+class Distributions:
+    """Plans that know the distributions of the images that the hosts of a cluster have and get.
+
+    Args:
+        cloud: it is asked only about a plan that gives a host another image.
+    """
+
+    def __init__(self, spec: ClusterSpec, cloud: HasAccess) -> None:
+        self._spec = spec
+        self._cloud = cloud
+
+    def plan(self, terraform: Terraform, recreate: Sequence[str] = (), *, with_values: bool = False) -> TerraformPlan:
+        """Terraform's plan, in which a host is launched again where OCI would refuse its new image in its place.
+
+        Args:
+            recreate: the addresses that are launched again anyway.
+            with_values: as for `Terraform.plan`.
+
+        Raises:
+            LockedError: another run holds the state.
+            TerraformError: Terraform refused.
+            CloudError: the cloud refused to tell.
+        """
+        plan = terraform.plan(recreate=recreate, with_values=with_values)
+        reasons = self.refused(plan)
+        if not reasons:
+            return plan
+        plan.file.unlink(missing_ok=True)
+        return _with_reasons(terraform.plan(recreate=(*recreate, *reasons), with_values=with_values), reasons)
+
+    def refused(self, plan: TerraformPlan) -> dict[str, str]:
+        """Why OCI would refuse the new image of a host in its place, by the host's address in Terraform. An image
+        whose distribution is not known is left to OCI.
+
+        Raises:
+            CloudError: the cloud refused to tell.
+        """
+        reasons = {}
+        for change in plan.changes:
+            if change.action == "update" and is_host(change.address) and _SOURCE in change.values:
+                why = self._why(str(change.values[_SOURCE][0]), self._desired(change.address))
+                if why:
+                    reasons[change.address] = why
+        return reasons
+
+    def _desired(self, address: str) -> Image:
+        if pool := _POOL.match(address):
+            return self._spec.pools[pool.group(1)].image
+        return self._spec.controller.image if is_controller(address) else self._spec.login.image
+
+    def _why(self, image: str, desired: Image) -> str:
+        if desired.listing is not None:
+            return "its new image is of the marketplace, which OCI puts on a new instance only"
+        before, after = self._of(image), self._of_desired(desired)
+        if not before or not after or before == after:
+            return ""
+        return f"it has {before}, and its new image has {after}, which OCI puts on a new instance only"
+
+    def _of(self, ocid: str) -> str:
+        """The operating system of an image, without its version; empty where it can't be read."""
+        with refusals(f"reading image {ocid}"):
+            found = unless_refused(lambda: self._compute().get_image(ocid), http.HTTPStatus.NOT_FOUND)
+        return "" if found is None else str(found.data.operating_system)
+
+    def _of_desired(self, desired: Image) -> str:
+        """That of the image that Terraform will select. Its OCID may not be known before it is selected."""
+        if desired.ocid is not None:
+            return self._of(desired.ocid)
+        if desired.operating_system is not None:
+            return desired.operating_system
+        with refusals(f"looking for image {desired.name}"):
+            compartment = self._cloud.access().compartment_id
+            named = all_pages(self._compute().list_images, compartment, display_name=desired.name)
+        systems = {str(image.operating_system) for image in named}
+        return systems.pop() if len(systems) == 1 else ""
+
+    def _compute(self) -> Any:
+        return self._cloud.access().client("core", "ComputeClient")
+
+
+def _with_reasons(plan: TerraformPlan, reasons: Mapping[str, str]) -> TerraformPlan:
+    """The plan, with these reasons at its replacements: Terraform gives "requested" for what it was told to replace."""
+    changes = (
+        replace(change, reason=reasons[change.address])
+        if change.action == "replace" and change.address in reasons
+        else change
+        for change in plan.changes
+    )
+    return replace(plan, changes=tuple(changes))
