@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gpucluster import __version__, handover, preflight
-from gpucluster.cloud import clusters
+from gpucluster import preflight
 from gpucluster.cloud.clusters import CloudContents
+from gpucluster.cluster import reading
 from gpucluster.cluster.autoscaler import AutoscalerOperations
 from gpucluster.cluster.backup import BackupOperations
 from gpucluster.cluster.composition import Options, compose
@@ -33,9 +33,8 @@ from gpucluster.errors import TerraformError
 from gpucluster.events import Sink, ignore, warn
 from gpucluster.handover import iam
 from gpucluster.lifecycle.backup_certificate import require_valid_certificate
-from gpucluster.lifecycle.hosts import Deployment
 from gpucluster.lifecycle.plan import ClusterPlan
-from gpucluster.lifecycle.provision import Consent, network_compartment
+from gpucluster.lifecycle.provision import Consent
 from gpucluster.lifecycle.repair import Fix
 from gpucluster.lifecycle.replace import choose
 from gpucluster.lifecycle.result import RunResult
@@ -45,13 +44,13 @@ from gpucluster.operations import overview, status
 from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.dashboard import Dashboard
 from gpucluster.operations.drain import DRAIN_TIMEOUT
-from gpucluster.operations.exposure import Exposure, Exposures, elastic_nodes_up
+from gpucluster.operations.exposure import Exposure
 from gpucluster.operations.generated_keys import GeneratedKeys
 from gpucluster.operations.job_reports import JobReports
 from gpucluster.operations.jobs import Jobs
-from gpucluster.operations.schedulers import kubernetes_nodes, require_slurm
+from gpucluster.operations.schedulers import require_slurm
 from gpucluster.operations.status import ClusterStatus
-from gpucluster.operations.support_bundle import SINCE_H, BundleSources, SupportBundle, SupportBundles
+from gpucluster.operations.support_bundle import SINCE_H, SupportBundle
 from gpucluster.operations.support_bundle import TIMEOUT as SUPPORT_TIMEOUT
 from gpucluster.operations.users import Groups, Users
 from gpucluster.paths import ClusterPaths
@@ -59,9 +58,7 @@ from gpucluster.spec import ClusterSpec
 from gpucluster.terraform.plan import ResourceChange
 from gpucluster.verdict.expectation import Level
 from gpucluster.verdict.verdict import Verdict
-from gpucluster.workspace import evidence
-from gpucluster.workspace.run_history import past_runs
-from gpucluster.workspace.run_log import RunStatus, read_runs
+from gpucluster.workspace.run_log import RunStatus
 
 
 class Cluster:
@@ -222,10 +219,7 @@ class Cluster:
                 built = phases.building.build(
                     terraform, run, Consent(drain_timeout=drain_timeout, recreate=chosen.permanent)
                 )
-
-            def check(deployment: Deployment) -> Verdict:
-                return phases.verification.verdict(deployment, run)
-
+            check = partial(phases.verification.verdict, run=run)
             deployment = built.deployment if built else parts.connections.hosts.reach(run)
             verdict = phases.repair.prove(deployment, chosen.permanent, check)
             result = phases.building.result(run, deployment, built=built, verdict=verdict)
@@ -308,10 +302,7 @@ class Cluster:
             if fix is None:
                 verdict = phases.verification.run(deployment, run, request=request)
             else:
-
-                def check(deployment: Deployment) -> Verdict:
-                    return phases.verification.verdict(deployment, run, request)
-
+                check = partial(phases.verification.verdict, run=run, request=request)
                 verdict, repaired = phases.repair.run(run, deployment, check(deployment), check, fix)
             final(verdict)
             result = replace(phases.building.result(run, deployment, verdict=verdict), repair=repaired)
@@ -341,22 +332,7 @@ class Cluster:
         Args:
             timeout: seconds to wait for the answers of the cloud, the state and the controller.
         """
-        parts = self._parts
-        return status.status(
-            self.spec,
-            status.StatusSources(
-                resources=parts.clients.tagged,
-                contents=lambda: parts.programs.terraform().contents(),
-                hosts=parts.connections.controller.hosts,
-                hosts_saved_at=parts.identity.saved.hosts_saved_at,
-                controller=parts.connections.controller,
-                kubernetes_nodes=lambda: kubernetes_nodes(parts.connections.control_plane),
-                certificates=parts.connections.control_plane.certificates,
-                record=parts.connections.record,
-                runs=read_runs(self.paths),
-            ),
-            timeout,
-        )
+        return reading.status(self._parts, timeout)
 
     def exposure(self) -> Exposure:
         """What each host runs, and which known faults of these versions the table of advisories has. Reads only.
@@ -366,9 +342,7 @@ class Cluster:
         Raises:
             ToolError: there is no cluster, or the controller does not answer.
         """
-        connections = self._parts.connections
-        asked = Exposures(self.spec, connections.controller, lambda: kubernetes_nodes(connections.control_plane))
-        return asked.ask(datetime.now(UTC).date())
+        return reading.exposure(self._parts)
 
     def support_bundle(
         self, path: Path, *, since_h: int = SINCE_H, hosts: Sequence[str] = (), timeout: float = SUPPORT_TIMEOUT
@@ -386,20 +360,7 @@ class Cluster:
         Raises:
             InputError: the file exists already, or can't be written there; there is no such host.
         """
-        parts = self._parts
-        controller, plane = parts.connections.controller, parts.connections.control_plane
-        sources = BundleSources(
-            status=lambda: self.status(timeout=timeout / 3).to_dict(),
-            exposure=lambda: self.exposure().to_dict(),
-            contents=lambda: parts.programs.terraform().contents(),
-            hosts=controller.hosts,
-            elastic=lambda: elastic_nodes_up(self.spec, controller, lambda: kubernetes_nodes(plane)),
-            ask=controller.ask,
-        )
-        bundles = SupportBundles(
-            name=self.spec.name, file=self.spec.file, paths=self.paths, sources=sources, on_event=parts.on_event
-        )
-        return bundles.create(path, since_h=since_h, hosts=hosts, timeout=timeout)
+        return reading.support_bundle(self._parts, path, since_h, hosts, timeout)
 
     def overview(self, *, timeout: float = overview.TIMEOUT) -> Overview:
         """The state of the cluster on one page: see `dashboards.overview`. Reads only, except that a local cloud with
@@ -411,17 +372,7 @@ class Cluster:
         Raises:
             ToolError: there is no cluster, or nothing is known of it.
         """
-        return overview.overview(
-            self.spec,
-            overview.OverviewSources(
-                status=lambda: self.status(timeout=timeout * overview.STATUS_PART).to_dict(),
-                controller=self._parts.connections.controller,
-                evidence=lambda: evidence.newest(self.paths),
-                runs=lambda: past_runs(self.paths),
-            ),
-            version=__version__,
-            timeout=timeout,
-        )
+        return reading.overview(self._parts, timeout)
 
     def contents(self) -> CloudContents:
         """What exists of this cluster in the cloud, by its tag: what `destroy` would remove. Reads only.
@@ -438,22 +389,9 @@ class Cluster:
         Raises:
             CloudError: the cloud refused, or can't be reached.
         """
-        parts = self._parts
-        if not parts.cloud.in_use():
-            return ()
-        parts.cloud.start_if_used()
-        return clusters.in_compartment(parts.cloud.access())
+        return reading.clusters(self._parts)
 
     def policies(self) -> iam.Policies:
         """The permissions that the cluster and its operator need. Reads only, except that the local cloud is
         started."""
-        parts = self._parts
-        parts.cloud.start(to_build=False)
-        outputs = parts.identity.ownership.outputs()
-        access = parts.cloud.access()
-        return iam.policies(
-            self.spec,
-            compartment_id=access.compartment_id,
-            controller_id=handover.Outputs.parse(outputs).controller.id if outputs else None,
-            network_compartment_id=network_compartment(self.spec, access),
-        )
+        return reading.policies(self._parts)
