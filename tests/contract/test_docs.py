@@ -37,6 +37,23 @@ def test_every_link_inside_of_the_documents_leads_somewhere(file: Path) -> None:
         assert not anchor or anchor in _anchors(target), link
 
 
+def _outside_of_blocks(text: str) -> Iterator[tuple[int, str]]:
+    """The lines of a document with their numbers, those of code blocks left out."""
+    fenced = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif not fenced and not line.startswith("    "):
+            yield number, line
+
+
+@pytest.mark.parametrize("file", DOCUMENTS, ids=lambda file: str(file.relative_to(ROOT)))
+def test_no_code_is_broken_across_lines(file: Path) -> None:
+    """Who copies it gets a line break, and the tests of this file do not see the command."""
+    lines = _outside_of_blocks(file.read_text())
+    assert [number for number, line in lines if line.replace("``", "").count("`") % 2] == []
+
+
 def _commands() -> Iterator[tuple[str, str]]:
     for file in (*DOCUMENTS, *SOURCES):
         patterns = (IN_BLOCK, IN_TEXT) if file.suffix == ".md" else (IN_TEXT,)
