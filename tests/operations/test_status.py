@@ -332,7 +332,7 @@ def test_windows_of_maintenance_are_shown() -> None:
     assert found["maintenance"] == MAINTENANCE
     lines = status_text(found).splitlines()
     (window,) = [line for line in lines if line.startswith("! maintenance of compute-1: 2027-01-15 08:00:00 UTC")]
-    assert "it would end the jobs 7" in window
+    assert "it would end job 7" in window
     assert "! a word" in lines
     # Where nobody reads them, nobody is asked.
     still = loads(LOCAL.replace("    max_count: 4\n", "    count: 1\n"), "cluster.yml")

@@ -189,7 +189,8 @@ def text_lines(content: Mapping[str, Any]) -> list[str]:
     for row in content["events"]:
         if row["state"] not in OPEN:
             continue
-        jobs = f"; it would end the jobs {', '.join(row['jobs'])}" if row["jobs"] else ""
+        noun = "job" if len(row["jobs"]) == 1 else "jobs"
+        jobs = f"; it would end {noun} {', '.join(row['jobs'])}" if row["jobs"] else ""
         reserved = f"; reservation {row['reservation']}" if row["reservation"] else ""
         problem = f"; not reserved: {row['problem']}" if row["problem"] else ""
         early = f"; earlier date: {row['early']}" if row["early"] else ""

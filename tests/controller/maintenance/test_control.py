@@ -117,7 +117,7 @@ def test_an_announcement_becomes_a_reservation_a_line_and_a_status(place: Place)
     assert (row["reservation"], row["jobs"], row["problem"]) == (NAME, ["7"], "")
     (line,) = control.text_lines(content)
     assert line.startswith("maintenance of gpu-1: 2027-01-16")
-    assert "it would end the jobs 7" in line
+    assert "it would end job 7" in line
     samples = {name: value for name, _, value in metrics.of_maintenance(content)}
     assert samples["gpucluster_maintenance_reserved"] == "1"
     assert samples["gpucluster_maintenance_jobs"] == "1"
