@@ -50,9 +50,9 @@ def in_(hours: float) -> datetime:
 
 def test_an_announcement_is_listed_and_read_as_oci_has_it(api: Api, subnet: Any) -> None:
     instance = launched(api, subnet, "m-1")
-    assert listed(api) == []
+    assert listed(api, instance_id=instance.id) == []
     announce(api, {"name": "a", "display_name": "m-1", "in": 86400, "start_window": "P1D", "correlation_token": "rack"})
-    (event,) = listed(api)
+    (event,) = listed(api, instance_id=instance.id)
     assert (event.instance_id, event.lifecycle_state, event.instance_action) == (
         instance.id, "SCHEDULED", "REBOOT_MIGRATION",
     )  # fmt: skip
@@ -67,7 +67,7 @@ def test_an_announcement_is_listed_and_read_as_oci_has_it(api: Api, subnet: Any)
         {"time_window_start_less_than_or_equal_to": in_(1)},
         {"time_window_start_greater_than_or_equal_to": in_(48)},
     ):
-        assert listed(api, **nothing) == []
+        assert listed(api, instance_id=instance.id, **nothing) == []
 
 
 def test_a_window_moves_and_an_event_is_cancelled(api: Api, subnet: Any) -> None:
