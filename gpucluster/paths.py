@@ -120,6 +120,11 @@ class ClusterPaths:
         return self.root / "ansible"
 
     @property
+    def host_reports(self) -> Path:
+        """The evidence against hosts that were reported to Oracle, for a support request."""
+        return self.root / "host-reports"
+
+    @property
     def backups(self) -> Path:
         """The backups that an upgrade of Kubernetes makes before it begins."""
         return self.root / "backups"

@@ -18,6 +18,7 @@ import shutil
 import socket
 import stat
 import time
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -66,8 +67,8 @@ ansible_facts:
   description: >-
     One fact, C(gpucluster_facts): hostname, user_ids, user_groups; home_fs and home_token_seen with a share; mesh,
     ssh_groups, slurm_error, versions and agent_check if asked for; local_disk and rdma_addresses if user data wants
-    them; cloud_services, what a user without rights reaches of them, and what root does; certificates and secrets of a
-    host that has made them.
+    them; cloud_services, what a user without rights reaches of them, and what root does; physical_host, the cloud's id
+    of its physical host; certificates and secrets of a host that has made them.
   returned: always
   type: dict
 """
@@ -84,6 +85,9 @@ CERTIFICATES = {
 SECRETS = {"munge": Path("/etc/gpucluster/munge.key")}
 # What of the cloud's own services no user may reach: the identity of the instance, and its boot volume.
 CLOUD_SERVICES = {"metadata": ("169.254.169.254", 80), "boot volume": ("169.254.0.2", 3260)}
+# What an instance learns of its physical host: a document of some hundred bytes.
+HOST_URL = "http://169.254.169.254/opc/v2/host/"
+HOST_BYTES = 1 << 16
 NOBODY = 65534
 CONNECT_SECONDS = 3
 # NFS may show an old listing of a directory for a moment.
@@ -254,6 +258,29 @@ def cloud_services() -> dict[str, Any]:
     return {"nobody": connects(NOBODY, CLOUD_SERVICES), "root": connects(0, metadata)}
 
 
+def physical_host() -> str:
+    """The cloud's id of the physical host of this instance; empty where the metadata service reports none.
+
+    The OCID is reported in dedicated capacity (docs of oci-hpc-oke: "Using RDMA Network Locality"), the other id by
+    the same document elsewhere (Oracle's oci-dr-hpc-v2).
+    """
+    # Not by the proxy of the site, which would answer for itself.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    request = urllib.request.Request(HOST_URL, headers={"Authorization": "Bearer Oracle"})
+    try:
+        with opener.open(request, timeout=CONNECT_SECONDS) as answer:
+            document = json.loads(answer.read(HOST_BYTES))
+        rdma = document.get("rdmaTopologyData") or {}
+        return next((value for value in (rdma.get("customerHostId"), document.get("id")) if is_id(value)), "")
+    except (OSError, ValueError, AttributeError):
+        return ""
+
+
+def is_id(value: Any) -> bool:
+    """Whether this can be an id of the cloud."""
+    return isinstance(value, str) and re.fullmatch(r"[A-Za-z0-9._:-]{1,255}", value) is not None
+
+
 def hop(module: AnsibleModule, mesh: dict[str, str]) -> dict[str, str]:
     """The host that responds when a user logs in to the next one."""
     argv = ["runuser", "-u", mesh["user"], "--", "ssh", "-o", "BatchMode=yes", "-o", f"ConnectTimeout={SSH_SECONDS}"]
@@ -349,6 +376,7 @@ def main() -> None:
         "local_disk": local_disk(mounts, data),
         "rdma_addresses": outcome("rdma-addresses") if data.get("rdma_interfaces") else None,
         "cloud_services": cloud_services(),
+        "physical_host": physical_host(),
         "certificates": {
             name: file.read_text(encoding="utf-8") for name, file in CERTIFICATES.items() if file.is_file()
         },

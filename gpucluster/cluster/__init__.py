@@ -197,6 +197,7 @@ class Cluster:
 
         A permanent node is recreated under its name. An elastic one is given up: the autoscaler terminates its instance
         and launches another one when a job needs it. May be killed at any point; the next `apply` ends what was begun.
+        The physical host of a node that is out of service for failed checks is reported to Oracle first.
 
         Args:
             drain_timeout: seconds to wait for jobs on these nodes; with 0 they are requeued, or cancelled.
@@ -211,14 +212,15 @@ class Cluster:
         chosen = choose(self.spec, nodes)
         with parts.identity.runs.run("replace", prepares=True) as run:
             terraform = phases.provisioning.prepare(run, to_build=True)
+            faults = phases.repair.faults(nodes)
             if chosen.elastic:
                 with run.phase("elastic nodes"):
-                    phases.elastic_replacement.replace(chosen.elastic, drain_timeout)
+                    phases.elastic_replacement.replace(chosen.elastic, drain_timeout, faults)
             built = None
             if chosen.permanent:
-                built = phases.building.build(
-                    terraform, run, Consent(drain_timeout=drain_timeout, recreate=chosen.permanent)
-                )
+                of_permanent = {name: fault for name, fault in faults.items() if name in chosen.permanent}
+                consent = Consent(drain_timeout=drain_timeout, recreate=chosen.permanent, faults=of_permanent)
+                built = phases.building.build(terraform, run, consent)
             check = partial(phases.verification.verdict, run=run)
             deployment = built.deployment if built else parts.connections.hosts.reach(run)
             verdict = phases.repair.prove(deployment, chosen.permanent, check)

@@ -13,6 +13,7 @@ from gpucluster.cloud.boot_volumes import BootVolumes
 from gpucluster.cloud.console import Consoles
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.file_systems import FileSystems
+from gpucluster.cloud.host_reports import HostReports
 from gpucluster.cloud.members import PoolMembers
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.cloud.tagged_resources import TaggedResource, TaggedResources
@@ -110,6 +111,10 @@ class CloudClients:
     def boot_volumes(self) -> BootVolumes:
         """Replaces the boot volumes of instances in their place."""
         return BootVolumes(self.cloud.access(), self.on_event)
+
+    def host_reports(self) -> HostReports:
+        """Reports physical hosts to Oracle."""
+        return HostReports(self.cloud.access())
 
     def consoles(self) -> Consoles:
         """Reads the serial consoles of instances."""

@@ -19,6 +19,7 @@ from gpucluster.lifecycle.configure import Configuration
 from gpucluster.lifecycle.data_guard import DataGuard, ShareLook
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
+from gpucluster.lifecycle.host_reports import HostReporting
 from gpucluster.lifecycle.hosts import HostConnections, HostSources
 from gpucluster.lifecycle.locate import HostLocator
 from gpucluster.lifecycle.ownership import Ownership, origin
@@ -27,6 +28,7 @@ from gpucluster.lifecycle.provision import Provisioning
 from gpucluster.lifecycle.repair import Repair
 from gpucluster.lifecycle.replace import ElasticReplacement, OnKubernetes, OnSlurm
 from gpucluster.lifecycle.resize import Resizing
+from gpucluster.lifecycle.returned_hosts import ReturnedHosts
 from gpucluster.lifecycle.rollout import Rollouts
 from gpucluster.lifecycle.run_lock import RunLock
 from gpucluster.lifecycle.teardown import Teardown
@@ -270,7 +272,8 @@ def _phases(
     draining = Draining(controller, on_event, required=spec.slurm.enabled)
     on_kubernetes = spec.scheduler == "kubernetes"
     emptying = OnKubernetes(connections.control_plane) if on_kubernetes else OnSlurm(draining, on_event)
-    elastic_replacement = ElasticReplacement(emptying, clients.elastic, on_event)
+    reporting = HostReporting(spec=spec, paths=paths, reports=clients.host_reports, on_event=on_event)
+    elastic_replacement = ElasticReplacement(emptying, clients.elastic, reporting, on_event)
     elastic_teardown = ElasticTeardown(spec, clients.elastic, controller)
     resizing = Resizing(
         spec=spec,
@@ -290,6 +293,7 @@ def _phases(
         downloads=downloads,
         baking=baking,
         elastic_teardown=elastic_teardown,
+        reporting=reporting,
         resizing=resizing,
         tagged=clients.tagged_resources,
         adoption=adoption,
@@ -306,6 +310,12 @@ def _phases(
         configuration=configuration,
         verification=verification,
         resizing=resizing,
+        returned_hosts=ReturnedHosts(
+            draining=draining if spec.slurm.enabled else None,
+            provisioning=provisioning,
+            verification=verification,
+            on_event=on_event,
+        ),
         login_keys=identity.login_keys,
         state=ControllerState(spec.name, programs.ssh, on_event),
         on_event=on_event,

@@ -19,6 +19,7 @@ from gpucluster.handover.kubernetes import has_kubernetes_engine
 from gpucluster.oci import permissions
 from gpucluster.oci.names import elastic_compartment
 from gpucluster.oci.permissions import Right, all_of, any_of
+from gpucluster.oci.tags import HOST_ACTIONS
 from gpucluster.spec import ClusterSpec, PoolSpec
 
 # Placeholders for values that are not known yet, or that gpucluster can't know.
@@ -348,6 +349,9 @@ def _operator(spec: ClusterSpec, subject: str, places: _Places) -> Iterator[_Pla
             yield _allow(feature, subject, right, place)
     if _defined_tags(spec):
         yield _allow("defined tags", subject, permissions.TAG_NAMESPACES, "in tenancy", _of_tags(spec))
+    if spec.pools:
+        condition = any_of("target.tag-namespace.name", (HOST_ACTIONS,))
+        yield _allow("bad hosts are reported to Oracle", subject, permissions.TAG_NAMESPACES, "in tenancy", condition)
     if spec.state.backend == "oci" and isinstance(bucket := spec.state.config.get("bucket"), str):
         condition = f"target.bucket.name = '{bucket}'"
         for right in (Right("read", "buckets"), Right("manage", "objects")):

@@ -12,7 +12,7 @@ from gpucluster.rollout.record import RolloutRecord, parse
 
 CONTRACT_VERSION = 1
 #: The parts of the output `identity` that are known only after the hosts were reached.
-RECORDED = ("host_keys", "certificates", "secrets")
+RECORDED = ("host_keys", "certificates", "secrets", "physical_hosts", "reported_hosts")
 #: The output with the records of rollouts, by pool, and its type as Terraform's state writes it.
 ROLLOUTS, ROLLOUTS_TYPE = "rollouts", ("map", "string")
 #: The name of the ssh CA among the certificates.
@@ -130,6 +130,8 @@ class Identity:
         certificates: those of the cluster's CAs, by their name: as PEM, for ssh a public key.
         secrets: which generation of each secret the controller has: a number that changes with the secret and does
             not tell it.
+        physical_hosts: the cloud's id of the physical host of each instance, by the instance's OCID, where it is known.
+        reported_hosts: what is known of physical hosts that were reported to Oracle as bad, as JSON, by their ids.
         name: of the cluster; empty if the state does not have it.
         id: the cluster's random identity; empty if the state does not have it.
         origin: who made the cluster, and where; empty if that is not known.
@@ -140,6 +142,8 @@ class Identity:
     host_keys: Mapping[str, str] = field(default_factory=dict)
     certificates: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict)
+    physical_hosts: Mapping[str, str] = field(default_factory=dict)
+    reported_hosts: Mapping[str, str] = field(default_factory=dict)
     name: str = ""
     id: str = ""
     origin: str = ""

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gpucluster import handover
 from gpucluster.configuration.runner import PlaybookResult
 from gpucluster.events import Sink, warn
 from gpucluster.lifecycle.configure import Configuration
+from gpucluster.lifecycle.host_reports import HostFault
 from gpucluster.lifecycle.hosts import Deployment, HostConnections
 from gpucluster.lifecycle.plan import refuse_what_stays
 from gpucluster.lifecycle.provision import Consent, Provisioning
 from gpucluster.lifecycle.resize import Resizing
 from gpucluster.lifecycle.result import RunResult
+from gpucluster.lifecycle.returned_hosts import ReturnedHosts
 from gpucluster.lifecycle.verification import Verification
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
@@ -54,6 +57,7 @@ class Building:
         configuration: Configuration,
         verification: Verification,
         resizing: Resizing,
+        returned_hosts: ReturnedHosts,
         login_keys: LoginKeys,
         state: ControllerState,
         on_event: Sink,
@@ -67,6 +71,7 @@ class Building:
         self._configuration = configuration
         self._verification = verification
         self._resizing = resizing
+        self._returned_hosts = returned_hosts
         self._login_keys = login_keys
         self._on_event = on_event
 
@@ -91,16 +96,29 @@ class Building:
         )
         if self._spec.controller.has_state_volume:
             self._state.save(deployment.controller)
-        self._provisioning.record(terraform, **self._configuration.host_facts(deployment, configured))
+        identity = handover.Identity.parse(terraform.outputs())
+        self._provisioning.record(
+            terraform,
+            **self._configuration.host_facts(deployment, configured),
+            physical_hosts=self._configuration.physical_hosts(deployment, configured, identity.physical_hosts),
+        )
         self._keep_login_keys(terraform, self._configuration.login_keys(deployment, configured))
+        self._returned_hosts.examine(run, terraform, deployment)
         resumed = self._resizing.resume_changed()
         # Nodes that were resumed are in another state than when their facts were collected.
         return Built(deployment, configured, changes, facts=None if resumed else configured)
 
-    def recreate(self, run: Run, nodes: Sequence[str], drain_timeout: float) -> Deployment:
-        """Recreate permanent nodes within a run that has begun with something else."""
+    def recreate(
+        self, run: Run, nodes: Sequence[str], drain_timeout: float, faults: Mapping[str, HostFault]
+    ) -> Deployment:
+        """Recreate permanent nodes within a run that has begun with something else.
+
+        Args:
+            faults: of their hardware, by the node's name.
+        """
         terraform = self._provisioning.prepare(run, to_build=True)
-        return self.build(terraform, run, Consent(drain_timeout=drain_timeout, recreate=tuple(nodes))).deployment
+        consent = Consent(drain_timeout=drain_timeout, recreate=tuple(nodes), faults=faults)
+        return self.build(terraform, run, consent).deployment
 
     def upgrade(self, deployment: Deployment, run: Run, *, slurm: bool = False) -> tuple[Built, Verdict]:
         """Configure the hosts for another release, and verify them. Resources stay.

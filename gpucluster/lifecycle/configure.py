@@ -246,6 +246,18 @@ class Configuration:
         facts = facts_of(configured).get(deployment.controller.name, {})
         return {name: dict(facts.get(name) or {}) for name in ("certificates", "secrets")}
 
+    @staticmethod
+    def physical_hosts(deployment: Deployment, configured: PlaybookResult, known: Mapping[str, str]) -> dict[str, str]:
+        """The cloud's id of the physical host of each instance, by the instance's OCID, for Terraform's state.
+
+        Args:
+            known: what the state has: it holds for a host that has not reported it this time.
+        """
+        facts = facts_of(configured)
+        told = {host.instance_id: facts.get(host.name, {}).get("physical_host") for host in deployment.hosts}
+        found = {ocid: str(host or known.get(ocid, "")) for ocid, host in told.items()}
+        return {ocid: host for ocid, host in found.items() if host}
+
     def configured(self) -> bool:
         """Whether the last configuration of the hosts, by whatever machine, came to its end.
 

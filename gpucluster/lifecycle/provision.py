@@ -6,7 +6,7 @@ import http
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -28,6 +28,7 @@ from gpucluster.lifecycle.data_guard import DELETE_DATA_HINT
 from gpucluster.lifecycle.distribution import Distributions
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
+from gpucluster.lifecycle.host_reports import HostFault, HostReporting
 from gpucluster.lifecycle.ownership import Ownership
 from gpucluster.lifecycle.resize import Resizing, Scaling, is_controller, is_host, recreated_addresses
 from gpucluster.operations.drain import DRAIN_TIMEOUT
@@ -59,6 +60,7 @@ class Consent:
             change then.
         confirm: is called with the changes of a cluster that stands before the first of them is made, and raises an
             error to make none. It is not called for a first apply, nor where nothing changes.
+        faults: of the hardware of nodes of `recreate`, by the node's name: their physical hosts are reported to Oracle.
         replace_controller: put another machine in the place of the controller. No other host may change then.
     """
 
@@ -67,6 +69,7 @@ class Consent:
     drain_timeout: float = DRAIN_TIMEOUT
     recreate: tuple[str, ...] = ()
     confirm: Callable[[Sequence[ResourceChange]], None] | None = None
+    faults: Mapping[str, HostFault] = field(default_factory=dict)
     replace_controller: bool = False
 
 
@@ -161,6 +164,7 @@ class Provisioning:
         downloads: Downloads,
         baking: Baking,
         elastic_teardown: ElasticTeardown,
+        reporting: HostReporting,
         resizing: Resizing,
         tagged: Callable[[], TaggedResources],
         adoption: Adoption,
@@ -175,6 +179,7 @@ class Provisioning:
         self._downloads = downloads
         self._baking = baking
         self._elastic_teardown = elastic_teardown
+        self._reporting = reporting
         self._resizing = resizing
         self._tagged = tagged
         self._adoption = adoption
@@ -383,7 +388,7 @@ class Provisioning:
         known = handover.Identity.parse(outputs).recorded
         if {**known, **reports} == known:
             return
-        for name in sorted(set(reports) - {"host_keys"}):
+        for name in sorted({*reports} & {"certificates", "secrets"}):
             other = sorted(
                 each for each in known[name] if reports[name].get(each, known[name][each]) != known[name][each]
             )
@@ -507,6 +512,7 @@ class Provisioning:
         if consent.replace_controller:
             recreated = (*recreated, CONTROLLER)
             self._keep_address(terraform)
+        faulty = self._remember_faulty(terraform, consent.faults)
         plan = self._distributions.plan(terraform, recreated)
         if consent.replace_controller:
             _check_no_other_host(plan)
@@ -534,6 +540,7 @@ class Provisioning:
             recreate=consent.recreate,
             drain_timeout=consent.drain_timeout,
             again=lambda: self._distributions.plan(terraform, recreated),
+            emptied=lambda: self._report_faulty(terraform, consent.faults, faulty),
         )
         lost_with_it = "" if self._spec.controller.has_state_volume else lost_controller(plan, terraform.outputs())
         if lost_with_it:
@@ -551,6 +558,26 @@ class Provisioning:
         else:
             plan.file.unlink(missing_ok=True)
         return _counted(plan.changes)
+
+    def _remember_faulty(self, terraform: Terraform, faults: Mapping[str, HostFault]) -> dict[str, str]:
+        """Write into the state which physical hosts are bad, before a plan is made: a plan does not survive a change of
+        the state. Returns the OCIDs of the instances, by the nodes' names."""
+        if not faults:
+            return {}
+        instances = self._resizing.instances(terraform, faults)
+        identity = handover.Identity.parse(terraform.outputs())
+        bad = self._reporting.remember(faults, instances, identity.physical_hosts)
+        if bad:
+            self.record(terraform, reported_hosts={**identity.reported_hosts, **bad})
+            terraform.set_variables(self._variables(terraform))
+        return instances
+
+    def _report_faulty(
+        self, terraform: Terraform, faults: Mapping[str, HostFault], instances: Mapping[str, str]
+    ) -> None:
+        if faults:
+            identity = handover.Identity.parse(terraform.outputs())
+            self._reporting.report(faults, instances, identity.physical_hosts)
 
     def _keep_address(self, terraform: Terraform) -> bool:
         """Let a new controller take the private address of the last one. Returns whether that is known."""

@@ -11,13 +11,14 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gpucluster import handover
-from gpucluster.errors import VerifyError
+from gpucluster.errors import GpuClusterError, VerifyError
 from gpucluster.events import Sink, info, warn
+from gpucluster.lifecycle.host_reports import HostFault, fault_of_findings, fault_of_reason
 from gpucluster.lifecycle.hosts import Deployment
 from gpucluster.lifecycle.replace import ElasticReplacement, is_elastic
 from gpucluster.lifecycle.verification import failed
 from gpucluster.node_agent.checks.model import Finding, Status
-from gpucluster.node_agent.rules.reasons import FAILED_CHECKS, FOR_A_PERSON
+from gpucluster.node_agent.rules.reasons import FAILED_CHECKS, FOR_A_PERSON, RETURNED
 from gpucluster.oci.names import elastic_prefix, number_of
 from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining, SlurmNode
 from gpucluster.operations.health import HealthService
@@ -57,8 +58,14 @@ class Checking(Protocol):
 class Recreate(Protocol):
     """Recreates permanent nodes."""
 
-    def __call__(self, run: Run, nodes: Sequence[str], drain_timeout: float) -> Deployment:
-        """Each under its name, and configured. Returns the hosts."""
+    def __call__(
+        self, run: Run, nodes: Sequence[str], drain_timeout: float, faults: Mapping[str, HostFault]
+    ) -> Deployment:
+        """Each under its name, and configured. Returns the hosts.
+
+        Args:
+            faults: of their hardware, by the node's name: their physical hosts are reported to Oracle.
+        """
 
 
 class Repair:
@@ -105,7 +112,7 @@ class Repair:
                 plan = _only(plan.would, self._plan(findings, fix, shadow=False))
             self._announce(plan)
         if plan.replaced or plan.undrained:
-            deployment = self._replace(run, deployment, plan, fix)
+            deployment = self._replace(run, deployment, plan, self._faults(plan, findings), fix)
             verdict = self._prove(deployment, verdict, check, plan)
         if not verdict.passed:
             raise _failed(verdict, plan)
@@ -154,10 +161,41 @@ class Repair:
         for each in plan.left:
             warn(self._on_event, f"node {each.node}", f"{each.why}. Next: {each.next}")
 
-    def _replace(self, run: Run, deployment: Deployment, plan: RepairPlan, fix: Fix) -> Deployment:
+    def faults(self, nodes: Collection[str]) -> dict[str, HostFault]:
+        """The faults of the hardware for which some of these nodes are drained. A scheduler that does not answer is a
+        warning: then nothing is known, and nothing is reported.
+
+        Args:
+            nodes: that are to be replaced.
+        """
+        try:
+            faulty = self._elastic.faulty()
+        except GpuClusterError as error:
+            warn(self._on_event, "nodes", f"whether they have failed checks is not known: {error.what}")
+            return {}
+        found = {name: fault_of_reason(faulty[name]) for name in nodes if name in faulty}
+        return {name: fault for name, fault in found.items() if fault}
+
+    def _faults(self, plan: RepairPlan, findings: Iterable[Finding]) -> dict[str, HostFault]:
+        """The same for the nodes of a plan: what failed in this run, or in an earlier one."""
+        failed = repair.failures_by_node(findings, CHECKS)
+        known = self._nodes()
+        reasons = {name: known[name].reason if name in known else "" for name in plan.replaced}
+        found = {
+            name: fault_of_findings(failed[name]) if name in failed else fault_of_reason(reasons[name])
+            for name in plan.replaced
+        }
+        return {name: fault for name, fault in found.items() if fault}
+
+    def _replace(
+        self, run: Run, deployment: Deployment, plan: RepairPlan, faults: Mapping[str, HostFault], fix: Fix
+    ) -> Deployment:
         with run.phase("replace"):
-            self._elastic.replace(plan.elastic, fix.drain_timeout)
-        return self._recreate(run, plan.permanent, fix.drain_timeout) if plan.permanent else deployment
+            self._elastic.replace(plan.elastic, fix.drain_timeout, faults)
+        if not plan.permanent:
+            return deployment
+        of_permanent = {name: fault for name, fault in faults.items() if name in plan.permanent}
+        return self._recreate(run, plan.permanent, fix.drain_timeout, of_permanent)
 
     def _prove(self, deployment: Deployment, before: Verdict, check: Checking, plan: RepairPlan) -> Verdict:
         """The first verdict, with what was touched checked again."""
@@ -190,7 +228,7 @@ def standing(node: SlurmNode) -> Standing:
     """Who has taken a node out of service."""
     if node.takes_jobs:
         return Standing.SERVING
-    if node.reason.startswith(FOR_A_PERSON):
+    if node.reason.startswith((FOR_A_PERSON, RETURNED)):
         return Standing.PERSON
     return Standing.FAILED if node.reason.startswith(FAILED_CHECKS) else Standing.OTHER
 

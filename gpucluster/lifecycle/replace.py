@@ -9,13 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from gpucluster import handover
 from gpucluster.cloud.elastic_instances import ElasticInstances
+from gpucluster.controller.rules.unhealthy import TAINT
 from gpucluster.errors import InputError, ToolError
 from gpucluster.events import Event, EventKind, Sink
-from gpucluster.node_agent.rules.reasons import CHANGED, from_administrator
+from gpucluster.lifecycle.host_reports import HostFault, HostReporting
+from gpucluster.node_agent.rules.reasons import (
+    CHANGED,
+    FAILED_CHECKS,
+    drained_by_checks,
+    drained_for_its_host,
+    from_administrator,
+)
 from gpucluster.oci.names import elastic_prefix, number_of
 from gpucluster.oci.states import GONE
 from gpucluster.operations.drain import Draining, SlurmJob, SlurmNode
@@ -81,6 +90,13 @@ class Emptying(Protocol):
             ToolError: the scheduler does not answer.
         """
 
+    def faulty(self) -> Mapping[str, str]:
+        """The nodes that are out of service because checks failed, on them or on their physical hosts, and why.
+
+        Raises:
+            ToolError: the scheduler does not answer.
+        """
+
     def empty(self, names: Collection[str], timeout: float, left: Callable[[], Collection[str]]) -> None:
         """Let nothing new start on these nodes, and wait until nothing runs there.
 
@@ -111,6 +127,12 @@ class OnSlurm:
     def persons(self) -> dict[str, str]:
         """As `Emptying`."""
         return {name: node.reason for name, node in self._draining.nodes().items() if drained_by_person(node)}
+
+    def faulty(self) -> dict[str, str]:
+        """As `Emptying`."""
+        closed = {name: node.reason for name, node in self._draining.nodes().items() if not node.takes_jobs}
+        bad = (drained_by_checks, drained_for_its_host)
+        return {name: reason for name, reason in closed.items() if any(is_bad(reason) for is_bad in bad)}
 
     def empty(self, names: Collection[str], timeout: float, left: Callable[[], Collection[str]]) -> None:
         """As `Emptying`. With 0 jobs are requeued, or cancelled."""
@@ -158,6 +180,15 @@ class OnKubernetes:
         nodes = self._control_plane.nodes()
         return {name: _CORDONED for name, node in nodes.items() if node.cordoned and not node.reason}
 
+    def faulty(self) -> dict[str, str]:
+        """As `Emptying`. The taint of the health service has the name of the check."""
+        return {
+            name: f"{FAILED_CHECKS} {taint.get('value', '')}"
+            for name, node in self._control_plane.nodes().items()
+            for taint in node.taints
+            if taint.get("key") == TAINT
+        }
+
     def empty(self, names: Collection[str], timeout: float, left: Callable[[], Collection[str]]) -> None:
         """As `Emptying`. With 0 all pods are deleted, whatever their disruption budgets."""
         self._control_plane.drain(dict.fromkeys(names, CHANGED), timeout)
@@ -170,18 +201,37 @@ class ElasticReplacement:
         elastic: makes the client of elastic instances; only called after the cloud was started.
     """
 
-    def __init__(self, scheduler: Emptying, elastic: Callable[[], ElasticInstances], on_event: Sink) -> None:
+    def __init__(
+        self,
+        scheduler: Emptying,
+        elastic: Callable[[], ElasticInstances],
+        reporting: HostReporting,
+        on_event: Sink,
+    ) -> None:
         self._scheduler = scheduler
         self._elastic = elastic
+        self._reporting = reporting
         self._on_event = on_event
 
-    def replace(self, nodes: Collection[str], timeout: float) -> None:
+    def faulty(self) -> Mapping[str, str]:
+        """The nodes, elastic or not, that are out of service because checks failed, with the reasons.
+
+        Raises:
+            ToolError: the scheduler does not answer.
+        """
+        return self._scheduler.faulty()
+
+    def replace(
+        self, nodes: Collection[str], timeout: float, faults: Mapping[str, HostFault] = MappingProxyType({})
+    ) -> None:
         """Drain these nodes, wait until no job is on them, and until the autoscaler has terminated their instances.
 
         May be killed at any point: the autoscaler goes on. What has no instance is left as it is.
 
         Args:
             timeout: seconds to wait for jobs; with 0 they are requeued, or cancelled.
+            faults: of the hardware of some of these nodes, by their names. Their physical hosts are reported before the
+                drain: the autoscaler terminates an instance as soon as no job is on it.
 
         Raises:
             ToolError: an operator has drained one (nothing was changed), jobs still run, or the autoscaler does
@@ -194,6 +244,7 @@ class ElasticReplacement:
         self._check_free(instances)
         if not instances:
             return
+        self._reporting.report(faults, instances, {})
         self._scheduler.empty(sorted(instances), timeout, lambda: self._left(instances))
         for name, ocid in instances.items():
             self._on_event(Event(EventKind.RESOURCE, f"instance {name}", "deleting", data={"id": ocid}))

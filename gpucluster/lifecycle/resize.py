@@ -379,6 +379,7 @@ class Resizing:
         recreate: Collection[str] = (),
         drain_timeout: float = DRAIN_TIMEOUT,
         again: Callable[[], TerraformPlan] | None = None,
+        emptied: Callable[[], None] = lambda: None,
     ) -> TerraformPlan:
         """Prepare the removal of the nodes that cluster.yml does not ask for, where Terraform can't or must not do it.
 
@@ -391,6 +392,7 @@ class Resizing:
             recreate: the nodes that the operator has named: they are recreated, and nothing else may change.
             drain_timeout: seconds to wait for jobs; with 0 they are requeued, or cancelled.
             again: makes the plan again; None: Terraform, with the nodes to recreate.
+            emptied: is called when no job is on the nodes that change, before anything is removed.
 
         Raises:
             InputError: nodes are to be recreated, and the plan would change something else. Nothing was changed.
@@ -410,6 +412,7 @@ class Resizing:
         if outputs is None:
             return plan
         self._drain(changes, drain_timeout)
+        emptied()
         members = nodes_to_remove(desired_names(spec), present)
         for pool in networks:
             named = {ocid: name for ocid, name in present[pool].items() if name in recreate}
@@ -420,6 +423,17 @@ class Resizing:
         if any(pool in members for pool in staying):
             plan = again() if again else terraform.plan(recreate=recreated_addresses(spec, recreate))
         return plan
+
+    def instances(self, terraform: Terraform, nodes: Collection[str]) -> dict[str, str]:
+        """The OCIDs of the instances of these permanent nodes, by name. Reads only.
+
+        Raises:
+            CloudError: the cloud refused.
+        """
+        outputs = self._outputs(terraform)
+        observed = {pool: network.status() for pool, network in self._networks(outputs).items()}
+        present = _present(self._spec, outputs, observed).values()
+        return {name: ocid for members in present for ocid, name in members.items() if name in nodes}
 
     def drain(self, nodes: Sequence[str], timeout: float) -> None:
         """Wait until no job is on these nodes, which leave without Terraform."""

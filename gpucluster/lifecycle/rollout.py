@@ -21,8 +21,7 @@ from gpucluster.handover import Outputs
 from gpucluster.lifecycle.build import Building, Built
 from gpucluster.lifecycle.hosts import BOOT_DEADLINE, Deployment, HostConnections
 from gpucluster.lifecycle.provision import Consent, Provisioning
-from gpucluster.lifecycle.verification import Verification, VerifyRequest
-from gpucluster.node_agent.checks.model import Status
+from gpucluster.lifecycle.verification import OF_NODES_IN_SERVICE, Verification, VerifyRequest
 from gpucluster.node_agent.rules.reasons import ROLLED
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
@@ -44,12 +43,10 @@ from gpucluster.rollout.record import RolloutRecord, begin, with_answer, with_ou
 from gpucluster.spec import ClusterSpec
 from gpucluster.terraform.runner import Terraform
 from gpucluster.text import did_you_mean
-from gpucluster.verdict.verdict import Verdict
+from gpucluster.verdict.verdict import problems_of
 from gpucluster.workspace.run import Run
 
 _POLL = 2.0
-# These checks mean nothing for a node that is drained for its checks.
-_OF_NODES_IN_SERVICE = frozenset({"node_state", "job", "container_steps"})
 _GO_ON = "gpucluster rollout"
 
 
@@ -403,9 +400,9 @@ class _PoolRollout:
                 raise
             self._judge(failed)
             return
-        request = VerifyRequest(nodes=",".join(nodes), leave_out=_OF_NODES_IN_SERVICE)
+        request = VerifyRequest(nodes=",".join(nodes), leave_out=OF_NODES_IN_SERVICE)
         verdict = of._verification.verdict(self._progress.deployment, self._run, request, self._facts)
-        outcomes = problems(verdict, nodes)
+        outcomes = problems_of(verdict, nodes)
         closed = of._draining.release([name for name in nodes if not outcomes[name]])
         if closed:
             of._draining.begin(dict.fromkeys(closed, ROLLED))
@@ -476,13 +473,6 @@ class _PoolRollout:
 
     def _say(self, text: str) -> None:
         info(self._of._on_event, f"pool {self._pool}", f"rollout: {text}")
-
-
-def problems(verdict: Verdict, nodes: Collection[str]) -> dict[str, str]:
-    """What the checks have found against each of these nodes; empty for one that is good. Pure."""
-    bad = (Status.FAIL, Status.UNKNOWN)
-    found = {name: [r for r in verdict.results if r.subject == name and r.status in bad] for name in nodes}
-    return {name: "; ".join(f"{each.name}: {each.message}" for each in results) for name, results in found.items()}
 
 
 def _ended(pool: str, record: RolloutRecord, reasons: str) -> ToolError:

@@ -38,6 +38,9 @@ from gpucluster.verdict.verdict import Verdict, judge
 from gpucluster.workspace import evidence
 from gpucluster.workspace.run import Run
 
+#: The checks that mean nothing for a node that is drained for its checks.
+OF_NODES_IN_SERVICE = frozenset({"node_state", "job", "container_steps"})
+
 
 @dataclass(frozen=True)
 class VerifyRequest:
@@ -49,6 +52,7 @@ class VerifyRequest:
         junit: where to write the results as JUnit XML.
         record_baseline: what jobs measure at level full becomes what later measurements are compared with.
         leave_out: the names of checks that mean nothing for these nodes now.
+        measured: at level full, jobs measure the nodes. Nodes that take none can be checked without.
     """
 
     level: Level = Level.QUICK
@@ -57,6 +61,7 @@ class VerifyRequest:
     junit: Path | None = None
     record_baseline: bool = False
     leave_out: frozenset[str] = frozenset()
+    measured: bool = True
 
     def check(self, spec: ClusterSpec) -> None:
         """Whether it fits to cluster.yml.
@@ -166,13 +171,7 @@ class Verification:
         with run.phase("verify"):
             expected = narrowed(self._expectation(deployment, request.level), request.pools, request.nodes)
             facts = facts_of(collected or self._collect("verify.yml", deployment, run, reports.request(expected)))
-            measured = self._measurement.run(
-                expected.pools,
-                request.level.value,
-                keep=lambda name, text: evidence.keep_output(self._paths, run.id, name, text),
-                record_baseline=request.record_baseline,
-            )
-            verdict = judge(expected, facts, request.level, measured)
+            verdict = judge(expected, facts, request.level, self._measured(expected, run, request))
             if request.leave_out:
                 left = tuple(each for each in verdict.results if each.check not in request.leave_out)
                 verdict = replace(verdict, results=left)
@@ -196,6 +195,16 @@ class Verification:
         except VerifyError as error:
             verdict: Verdict = error.verdict
             return verdict
+
+    def _measured(self, expected: Expectation, run: Run, request: VerifyRequest) -> Sequence[Finding]:
+        if not request.measured:
+            return ()
+        return self._measurement.run(
+            expected.pools,
+            request.level.value,
+            keep=lambda name, text: evidence.keep_output(self._paths, run.id, name, text),
+            record_baseline=request.record_baseline,
+        )
 
     @staticmethod
     def _evidence(run: Run, verdict: Verdict, facts: Mapping[str, Any]) -> dict[str, Any]:

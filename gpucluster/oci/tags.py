@@ -45,6 +45,11 @@ RESERVED = (CLUSTER, IDENTITY, ORIGIN, ROLE, POOL, NODE, GENERATION, BUILDER, FI
 #: Free-form tags that a resource can have (OCI's documentation, "Tagging limits").
 MOST = 10
 
+#: The defined tag by which Oracle is told that the host of an instance is bad, before the instance is terminated:
+#: namespace, key and value. Source: Oracle's oci-hpc (`tag_unhealthy`, README) and oci-hpc-oke ("Removing and Replacing
+#: Worker Nodes"). An administrator of the tenancy has to make the namespace.
+HOST_ACTIONS, HOST_STATUS, UNHEALTHY = "ComputeInstanceHostActions", "CustomerReportedHostStatus", "unhealthy"
+
 Tags = Mapping[str, str]
 
 

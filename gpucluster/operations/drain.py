@@ -17,7 +17,7 @@ from typing import TypeVar
 from gpucluster import process
 from gpucluster.errors import GpuClusterError, ToolError
 from gpucluster.events import Event, EventKind, Sink, warn
-from gpucluster.node_agent.rules.reasons import drained_by_apply, drained_by_rollout
+from gpucluster.node_agent.rules.reasons import drained_by_apply, drained_by_rollout, drained_for_its_host
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.slurm.states import JOB_ON_NODES, SINFO_BUSY, SINFO_CLOSED, SINFO_RESERVED, sinfo_word
 from gpucluster.waiting import wait_until
@@ -200,6 +200,30 @@ class Draining:
             if name not in closed:
                 self._on_event(Event(EventKind.RESOURCE, f"node {name}", "resumed"))
         return closed
+
+    def hold(self, reasons: Mapping[str, str]) -> None:
+        """Keep these nodes out of service for these reasons, whatever has drained them before. Names that Slurm does
+        not know are skipped.
+
+        Raises:
+            ToolError: Slurm does not answer.
+        """
+        known = self._with_retries(self._nodes)
+        held = {name: reasons[name] for name in sorted(reasons) if name in known}
+        self._close(held, "drain")
+        for name, reason in held.items():
+            self._on_event(Event(EventKind.RESOURCE, f"node {name}", "draining", reason))
+
+    def end_hold(self, names: Collection[str]) -> None:
+        """Let the nodes among these into service that `hold` keeps out of it because of their physical host.
+
+        Raises:
+            ToolError: Slurm does not answer.
+        """
+        known = self._with_retries(self._nodes)
+        held = [name for name in sorted(names) if name in known and drained_for_its_host(known[name].reason)]
+        if held:
+            self._update(held, "state=resume")
 
     def remove(self, names: Collection[str]) -> None:
         """Nothing: Slurm's nodes are those of slurm.conf, which the next step writes."""

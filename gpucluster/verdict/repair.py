@@ -24,7 +24,8 @@ class Standing(StrEnum):
     SERVING = "serving"
     #: The health service, because checks failed.
     FAILED = "failed"
-    #: The health service, and it leaves what follows to an operator: the same machine has failed before.
+    #: The health service, and it leaves what follows to an operator: the same machine has failed before, or its
+    #: physical host was found bad.
     PERSON = "person"
     #: An administrator, or another program.
     OTHER = "other"

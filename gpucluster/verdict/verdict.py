@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -151,6 +151,13 @@ def of_findings(findings: Iterable[Finding], hosts: Iterable[str], level: Level,
     """
     results = tuple(map(_result_of, findings))
     return Verdict(level, results, _by_host(hosts, results), evidence)
+
+
+def problems_of(verdict: Verdict, nodes: Collection[str]) -> dict[str, str]:
+    """What the checks have found against each of these nodes; empty for one that is good. Pure."""
+    bad = (Status.FAIL, Status.UNKNOWN)
+    found = {name: [r for r in verdict.results if r.subject == name and r.status in bad] for name in nodes}
+    return {name: "; ".join(f"{each.name}: {each.message}" for each in results) for name, results in found.items()}
 
 
 def _of_the_host(host: str, expected: Expectation, facts: Facts) -> list[Finding]:

@@ -38,7 +38,7 @@ output "cluster" {
 }
 
 output "identity" {
-  description = "What this cluster is, for any machine that reads the state. It depends on no resource, so it is in the state as soon as an apply begins. login_keys holds the public halves of generated login keys by user; the private ones stay where they were generated. host_keys, certificates and secrets are written into the state when the hosts have reported them, and come back as the variable recorded."
+  description = "What this cluster is, for any machine that reads the state. It depends on no resource, so it is in the state as soon as an apply begins. login_keys holds the public halves of generated login keys by user; the private ones stay where they were generated. host_keys, certificates, secrets, physical_hosts and reported_hosts are written into the state when the hosts have reported them, and come back as the variable recorded."
   value = {
     contract_version = 1
     name             = var.cluster_name
@@ -49,6 +49,8 @@ output "identity" {
     host_keys        = var.recorded.host_keys
     certificates     = var.recorded.certificates
     secrets          = var.recorded.secrets
+    physical_hosts   = var.recorded.physical_hosts
+    reported_hosts   = var.recorded.reported_hosts
   }
 }
 

@@ -586,11 +586,13 @@ variable "pools" {
 }
 
 variable "recorded" {
-  description = "What the hosts have reported of themselves: host_keys are ssh host keys by OCID, certificates those of the cluster's CAs by name, secrets the generations of its secrets by name. They are only stored."
+  description = "What the hosts have reported of themselves: host_keys are ssh host keys by OCID, certificates those of the cluster's CAs by name, secrets the generations of its secrets by name, physical_hosts the cloud's ids of the instances' physical hosts by OCID, reported_hosts what is known of physical hosts that were reported as bad, as JSON by their ids. They are only stored."
   type = object({
-    host_keys    = optional(map(string), {})
-    certificates = optional(map(string), {})
-    secrets      = optional(map(string), {})
+    host_keys      = optional(map(string), {})
+    certificates   = optional(map(string), {})
+    secrets        = optional(map(string), {})
+    physical_hosts = optional(map(string), {})
+    reported_hosts = optional(map(string), {})
   })
   default  = {}
   nullable = false

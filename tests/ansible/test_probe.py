@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -116,3 +119,57 @@ def test_versions_are_what_the_agent_says_and_nothing_where_it_is_too_old(
     tmp_path: Path, code: str, found: dict[str, Any] | None
 ) -> None:
     assert probe.versions(Module, _program(tmp_path, code)["program"]) == found
+
+
+class Metadata(BaseHTTPRequestHandler):
+    """A double of the metadata service. Its documents are those that Oracle's own programs read."""
+
+    answer: ClassVar[tuple[int, bytes]] = (200, b"{}")
+    asked: ClassVar[list[tuple[str, str | None]]] = []
+
+    def do_GET(self) -> None:
+        self.asked.append((self.path, self.headers.get("Authorization")))
+        status, body = self.answer
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "found"),
+    [
+        (200, '{"id": "ab12", "rackId": "r"}', "ab12"),
+        (200, '{"id": "ab12", "rdmaTopologyData": {"customerHostId": "ocid1.computebaremetalhost.oc1.iad.x"}}',
+         "ocid1.computebaremetalhost.oc1.iad.x"),
+        (200, '{"id": "ab12", "rdmaTopologyData": null}', "ab12"),
+        (200, '{"rackId": "r"}', ""), (200, '{"id": 7}', ""), (200, '{"id": "a b\\n"}', ""), (200, "[]", ""),
+        (200, "no json", ""), (404, "", ""), (500, "{}", ""),
+    ],
+)  # fmt: skip
+def test_the_physical_host_is_what_the_metadata_service_reports(
+    status: int, body: str, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Metadata.answer, Metadata.asked[:] = (status, body.encode()), []
+    server = HTTPServer(("127.0.0.1", 0), Metadata)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    monkeypatch.setattr(probe, "HOST_URL", f"http://127.0.0.1:{server.server_address[1]}/opc/v2/host/")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    try:
+        assert probe.physical_host() == found
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    assert Metadata.asked == [("/opc/v2/host/", "Bearer Oracle")]
+
+
+def test_without_a_metadata_service_no_physical_host_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    monkeypatch.setattr(probe, "HOST_URL", f"http://127.0.0.1:{port}/opc/v2/host/")
+    assert probe.physical_host() == ""

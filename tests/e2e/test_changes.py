@@ -423,3 +423,41 @@ def test_a_bad_node_is_found_replaced_and_proven_again_by_one_command(site: Site
     assert {each for each in before if after[each] != before[each]} == {bad}
     becomes(site, bad, "idle")
     assert site.as_alice(f"srun --nodelist={bad} hostname") == bad
+
+
+def test_a_bad_physical_host_is_reported_and_checked_in_full_when_it_comes_back(site: Site) -> None:
+    bad = "compute-2"
+
+    def physical() -> str:
+        return site.root(bad, "curl -sH 'Authorization: Bearer Oracle' http://169.254.169.254/opc/v2/host/id")
+
+    def resume() -> None:
+        site.root(CONTROLLER, f"scontrol update nodename={bad} state=resume")
+        becomes(site, bad, "idle")
+
+    host = physical()
+    reason = "gpucluster: check failed: gpu_ecc: 3 errors on GPU 4"
+    site.root(CONTROLLER, f"scontrol update nodename={bad} state=drain reason={shlex.quote(reason)}")
+    code, events = site.run("replace", bad)
+    assert code == 1, "the check is skipped on emulated hardware, so the health service does not let the node in"
+    # No administrator has made the namespace in this tenancy.
+    assert any("TagNamespace ComputeInstanceHostActions does not exists" in str(each.get("message")) for each in events)
+    (file,) = (site.folder / ".gpucluster" / "host-reports").glob(f"{bad}-*.json")
+    assert json.loads(file.read_text())["physical_host"] == host
+    assert physical() != host
+    resume()
+
+    # No check has drained it now. A cluster network launches before it terminates, so a third host is free: that one.
+    faults = site.home / "faults.json"
+    faults.write_text(json.dumps([{"shape": "BM.GPU4.8", "hosts": 3}]))
+    try:
+        _, said = site.good_and_said("replace", bad)
+    finally:
+        faults.unlink()
+    assert physical() == host
+    assert any(f"the physical host that node {bad} had" in each for each in said)
+    assert not any("reported to Oracle" in each for each in said)
+    assert len(list(file.parent.iterdir())) == 1
+    becomes(site, bad, "idle")
+    # Its checks have passed there, which any machine knows now.
+    assert not any("physical host" in each for each in site.good_and_said("apply")[1])

@@ -20,6 +20,8 @@ def test_the_identity_is_read_and_an_empty_state_has_none() -> None:
         "host_keys": {"ocid1.c": "ssh-ed25519 A"},
         "certificates": {"directory": "PEM"},
         "secrets": {"munge": "1f"},
+        "physical_hosts": {"ocid1.c": "host-1"},
+        "reported_hosts": {"host-2": "{}"},
     }
     assert Identity.parse({"identity": {**identity, **recorded}}).recorded == recorded
 

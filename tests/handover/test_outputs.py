@@ -79,7 +79,7 @@ def test_the_identity_has_what_the_hosts_have_reported() -> None:
     )  # fmt: skip
     assert (identity.id, identity.name, identity.login_keys, identity.certificates) == ("ab12", "", {"ann": "key"}, {})
     assert identity.recorded["host_keys"] == {"ocid1.x": "ssh-ed25519 AAAA"}
-    assert set(identity.recorded) == {"host_keys", "certificates", "secrets"}
+    assert set(identity.recorded) == {"host_keys", "certificates", "secrets", "physical_hosts", "reported_hosts"}
     assert identity.ssh_authority == ""
     with pytest.raises(TerraformError, match="version 2 of the output `identity`"):
         Identity.parse({"identity": {"contract_version": 2}})

@@ -15,6 +15,7 @@ from gpucluster.events import ignore
 from gpucluster.handover.adoption import CONTROLLER, Findings
 from gpucluster.lifecycle import provision
 from gpucluster.lifecycle.adoption import AdoptionSurvey
+from gpucluster.lifecycle.host_reports import HostFault
 from gpucluster.lifecycle.provision import Consent, Provisioning
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import loads
@@ -52,6 +53,7 @@ def _provisioning(paths: ClusterPaths, cloud: Any) -> Provisioning:
         downloads=unused,
         baking=unused,
         elastic_teardown=unused,
+        reporting=unused,
         resizing=resizing,
         tagged=unused,
         adoption=adoption,
@@ -78,6 +80,56 @@ def test_a_plan_that_loses_the_controllers_state_is_refused(paths: ClusterPaths)
     with pytest.raises(DataGuardError, match="volume with the controller's state") as caught:
         _provisioning(paths, None).apply(terraform, Run("apply", paths, ignore), Consent())
     assert "docs/how-to/controller.md" in caught.value.hint
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["host is known", "host is not known"])
+def test_a_bad_host_is_remembered_before_the_plan_and_reported_when_its_node_is_empty(
+    paths: ClusterPaths, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """A plan does not survive a change of the state, and a host is reported before its instance is terminated."""
+    told: list[Any] = []
+    terraform: Any = TerraformDouble({"id": "ab12", "physical_hosts": {"ocid1.one": "host-1"} if known else {}})
+
+    def plan(**_options: Any) -> TerraformPlan:
+        told.append(("plan", dict(terraform.identity.get("reported_hosts") or {})))
+        return TerraformPlan((), paths.root / "plan")
+
+    def drain(_terraform: Any, made: TerraformPlan, *, emptied: Any, **_options: Any) -> TerraformPlan:
+        told.append("drained")
+        emptied()
+        told.append("detached")
+        return made
+
+    reporting: Any = SimpleNamespace(
+        remember=lambda faults, instances, physical: {physical[ocid]: "{}" for ocid in instances.values() if physical},
+        report=lambda faults, instances, physical: told.append(
+            ("reported", [*faults], dict(instances), dict(physical))
+        ),
+    )
+    provisioning = _provisioning(paths, None)
+    monkeypatch.setattr(terraform, "plan", plan, raising=False)
+    monkeypatch.setattr(terraform, "set_variables", lambda _variables: told.append("variables"), raising=False)
+    monkeypatch.setattr(provisioning, "_variables", lambda _terraform: {})
+    monkeypatch.setattr(provisioning, "_reporting", reporting)
+    resizing: Any = SimpleNamespace(
+        instances=lambda *_: {"compute-1": "ocid1.one"}, drain_and_detach=drain, new_disks=lambda *_: set()
+    )
+    monkeypatch.setattr(provisioning, "_resizing", resizing)
+    monkeypatch.setattr(provisioning, "_elastic_teardown", SimpleNamespace(remove_obstacles=lambda _plan: None))
+    monkeypatch.setattr(provisioning, "_without_keys_of_new_disks", lambda _terraform, made, _recreated: made)
+    provisioning._change(terraform, Consent(recreate=("compute-1",), faults={"compute-1": HostFault("gpu_ecc: 3")}))
+    physical = {"ocid1.one": "host-1"} if known else {}
+    reported = ("reported", ["compute-1"], {"compute-1": "ocid1.one"}, physical)
+    assert told == [
+        *(["variables"] if known else []),
+        ("plan", {"host-1": "{}"} if known else {}),
+        "drained",
+        reported,
+        "detached",
+    ]
+    told.clear()
+    provisioning._change(terraform, Consent(recreate=("compute-1",)))
+    assert reported not in told, "a healthy node that is replaced by its name"
 
 
 def test_who_replaces_the_controller_changes_no_other_host(paths: ClusterPaths) -> None:

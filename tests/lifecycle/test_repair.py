@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,11 +18,12 @@ from gpucluster.controller.health.policy import SchedulerNode as ServiceNode
 from gpucluster.controller.health.store import ReportStore
 from gpucluster.errors import InputError, ToolError, VerifyError
 from gpucluster.events import Event, ignore
+from gpucluster.lifecycle.host_reports import HostFault
 from gpucluster.lifecycle.hosts import Deployment
 from gpucluster.lifecycle.repair import Fix, Repair, findings_of, pools_of, standing
 from gpucluster.lifecycle.replace import ElasticReplacement
 from gpucluster.node_agent.checks.model import Finding, Status
-from gpucluster.node_agent.rules.reasons import CHANGED, FAILED_CHECKS, FOR_A_PERSON
+from gpucluster.node_agent.rules.reasons import CHANGED, FAILED_CHECKS, FOR_A_PERSON, RETURNED
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import Draining, SlurmNode
 from gpucluster.operations.health import HealthService
@@ -62,6 +63,8 @@ class ClusterDouble:
         self.dies = dies
         self.stays_bad = self.busy = False
         self.told: list[str] = []
+        self.reported: dict[str, str] = {}
+        self.check_name = "home_share"
 
     def step(self, words: str) -> None:
         self.told.append(words)
@@ -93,16 +96,23 @@ class ClusterDouble:
 
     # --- as the autoscaler and Terraform -----
 
-    def replace(self, nodes: Sequence[str], _timeout: float) -> None:
+    def faulty(self) -> dict[str, str]:
+        return {name: node.reason for name, node in self.slurm.state.items() if node.drained}
+
+    def replace(self, nodes: Sequence[str], _timeout: float, faults: Mapping[str, HostFault]) -> None:
         if self.busy:
             raise ToolError("job 7 of alice on compute-e1")
         for name in nodes:
+            self.reported |= {name: faults[name].reason} if name in faults else {}
             self.step(f"terminate {name}")
             del self.slurm.state[name]
             self.bad.discard(name)
 
-    def recreate(self, run: Run, nodes: Sequence[str], drain_timeout: float) -> Deployment:
+    def recreate(
+        self, run: Run, nodes: Sequence[str], drain_timeout: float, faults: Mapping[str, HostFault]
+    ) -> Deployment:
         for name in nodes:
+            self.reported |= {name: faults[name].reason} if name in faults else {}
             self.step(f"recreate {name}")
             if not self.stays_bad:
                 self.bad.discard(name)
@@ -113,19 +123,17 @@ class ClusterDouble:
     def check(self, deployment: Deployment) -> Verdict:
         self.step("check")
         findings = [
-            Finding("home_share", host, Status.FAIL if host in self.bad else Status.PASS, "seen") for host in HOSTS
+            Finding(self.check_name, host, Status.FAIL if host in self.bad else Status.PASS, "seen") for host in HOSTS
         ]
         if "compute-e1" in self.bad:
-            findings.append(Finding("home_share", "compute-e1", Status.FAIL, "seen"))
+            findings.append(Finding(self.check_name, "compute-e1", Status.FAIL, "seen"))
         serving = not any(self.slurm.state[name].drained for name in ("compute-1", "compute-2"))
         findings.append(Finding("job", "compute", Status.PASS if serving else Status.FAIL, "seen"))
         return of_findings(findings, HOSTS, Level.QUICK)
 
 
-def repaired(world: ClusterDouble, tmp_path: Path, fix: Fix, events: list[Event] | None = None) -> Verdict:
-    paths = ClusterPaths.of(tmp_path / "cluster.yml")
-    paths.create()
-    repair = Repair(
+def repair_of(world: ClusterDouble, events: list[Event] | None = None) -> Repair:
+    return Repair(
         spec=SPEC,
         health=HealthService(cast(ControllerConnection, world)),
         draining=cast(Draining, world),
@@ -133,6 +141,12 @@ def repaired(world: ClusterDouble, tmp_path: Path, fix: Fix, events: list[Event]
         recreate=world.recreate,
         on_event=events.append if events is not None else ignore,
     )
+
+
+def repaired(world: ClusterDouble, tmp_path: Path, fix: Fix, events: list[Event] | None = None) -> Verdict:
+    paths = ClusterPaths.of(tmp_path / "cluster.yml")
+    paths.create()
+    repair = repair_of(world, events)
     deployment: Any = None
     verdict = world.check(deployment)
     verdict, _plan = repair.run(Run("verify", paths, ignore), deployment, verdict, world.check, fix)
@@ -286,11 +300,51 @@ def test_jobs_that_do_not_end_leave_the_node_drained_for_the_next_run(tmp_path: 
     assert repaired(world, tmp_path, Fix()).passed
 
 
+@pytest.mark.parametrize(("node", "earlier"), [("compute-2", False), ("compute-e1", False), ("compute-e1", True)])
+def test_a_node_with_bad_hardware_is_reported_as_it_is_replaced(node: str, earlier: bool, tmp_path: Path) -> None:
+    world = ClusterDouble(tmp_path, node)
+    world.check_name = "gpu_ecc"
+    if earlier:  # a run before this one has found it, and the node passes its checks meanwhile
+        world.drained_by(node, f"{FAILED_CHECKS} gpu_ecc: 3 errors")
+        world.bad = set()
+    assert repaired(world, tmp_path, Fix(replace_nodes=True)).passed
+    assert world.reported == {node: "gpu_ecc: 3 errors" if earlier else "gpu_ecc: seen"}
+
+
+def test_what_is_no_fault_of_the_hardware_is_not_reported(tmp_path: Path) -> None:
+    world = ClusterDouble(tmp_path, "compute-2", "compute-e1")
+    assert repaired(world, tmp_path, Fix(replace_nodes=True)).passed
+    assert {"recreate compute-2", "terminate compute-e1"} <= set(world.told)
+    assert world.reported == {}
+
+
+def test_nodes_that_are_replaced_by_name_have_a_fault_only_if_checks_drained_them(tmp_path: Path) -> None:
+    world = ClusterDouble(tmp_path)
+    world.drained_by("compute-2", f"{FOR_A_PERSON} drives: 7 of 8")
+    world.drained_by("compute-e1", "broken fan")
+    faults = repair_of(world).faults(["compute-1", "compute-2", "compute-e1"])
+    assert {name: fault.reason for name, fault in faults.items()} == {"compute-2": "drives: 7 of 8"}
+    assert repair_of(world).faults(["compute-1"]) == {}, "compute-2 is not replaced"
+
+
+def test_a_scheduler_that_is_silent_reports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = ClusterDouble(tmp_path)
+    events: list[Event] = []
+
+    def silent() -> dict[str, str]:
+        raise ToolError("Slurm gives no answer")
+
+    monkeypatch.setattr(world, "faulty", silent)
+    assert repair_of(world, events).faults(["compute-1"]) == {}
+    assert "Slurm gives no answer" in events[-1].message
+
+
 def test_what_the_states_of_slurm_mean() -> None:
     assert standing(SlurmNode("mixed", BAD)) is Standing.SERVING
     assert standing(SlurmNode("draining", BAD)) is Standing.FAILED
     assert standing(SlurmNode("down", f"{BAD} : Not responding")) is Standing.FAILED
     assert standing(SlurmNode("drained", f"{FOR_A_PERSON} x")) is Standing.PERSON
+    assert standing(SlurmNode("drained", f"{RETURNED} x")) is Standing.PERSON
     assert standing(SlurmNode("drained", CHANGED)) is Standing.OTHER
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import cast
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from gpucluster.cloud.elastic_instances import ElasticInstance, ElasticInstances
+from gpucluster.controller.rules.unhealthy import TAINT
 from gpucluster.errors import InputError, ToolError
-from gpucluster.events import Event
+from gpucluster.events import Event, ignore
 from gpucluster.lifecycle import replace as replacing
+from gpucluster.lifecycle.host_reports import HostFault, HostReporting
 from gpucluster.lifecycle.replace import Chosen, ElasticReplacement, OnKubernetes, OnSlurm, choose, is_elastic
-from gpucluster.node_agent.rules.reasons import CHANGED
+from gpucluster.node_agent.rules.reasons import CHANGED, FAILED_CHECKS, FOR_A_PERSON, RETURNED
 from gpucluster.operations.drain import Draining, SlurmJob, SlurmNode
 from gpucluster.operations.kubernetes import ControlPlaneClient, KubernetesNode
 from gpucluster.spec import loads
@@ -70,6 +73,9 @@ class DrainingDouble:
         return (SlurmJob("7", "alice", "1:00", ",".join(names)),) if names and self._looks >= 0 else ()
 
 
+NO_REPORTS = cast(HostReporting, SimpleNamespace(report=lambda faults, _instances, _physical: None))
+
+
 @pytest.fixture
 def events(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
     monkeypatch.setattr(replacing, "_POLL", 0.001)
@@ -79,7 +85,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
 
 def replacement(draining: DrainingDouble, cloud: CloudDouble, on_event: Callable[[Event], None]) -> ElasticReplacement:
     scheduler = OnSlurm(cast(Draining, draining), on_event)
-    return ElasticReplacement(scheduler, lambda: cast(ElasticInstances, cloud), on_event)
+    return ElasticReplacement(scheduler, lambda: cast(ElasticInstances, cloud), NO_REPORTS, on_event)
 
 
 def test_an_elastic_node_is_drained_and_awaited_until_its_own_instance_goes(events: list[Event]) -> None:
@@ -161,7 +167,7 @@ def test_with_kubernetes_its_pods_leave_and_its_instance_is_awaited(events: list
     running = {"compute-e1": "one RUNNING", "compute-e2": "two RUNNING"}
     cloud = CloudDouble(running, running, {"compute-e2": "two RUNNING"}, {})
     scheduler = OnKubernetes(cast(ControlPlaneClient, plane))
-    replacing_them = ElasticReplacement(scheduler, lambda: cast(ElasticInstances, cloud), events.append)
+    replacing_them = ElasticReplacement(scheduler, lambda: cast(ElasticInstances, cloud), NO_REPORTS, events.append)
     replacing_them.replace(["compute-e1", "compute-e2"], timeout)
     assert plane.drained == [({"compute-e1": CHANGED, "compute-e2": CHANGED}, timeout)]
     assert [each.status for each in events] == ["deleting", "deleting", "deleted", "deleted"]
@@ -171,7 +177,46 @@ def test_with_kubernetes_what_an_operator_cordoned_is_refused(events: list[Event
     plane = ControlPlaneDouble(KubernetesNode("compute-e1", "True", cordoned=True))
     cloud = CloudDouble({"compute-e1": "one RUNNING"})
     scheduler = OnKubernetes(cast(ControlPlaneClient, plane))
+    elastic = ElasticReplacement(scheduler, lambda: cast(ElasticInstances, cloud), NO_REPORTS, events.append)
     with pytest.raises(ToolError, match=r"compute-e1 \(it is cordoned\)") as caught:
-        ElasticReplacement(scheduler, lambda: cast(ElasticInstances, cloud), events.append).replace(["compute-e1"], 60)
+        elastic.replace(["compute-e1"], 60)
     assert "gpucluster kubectl -- uncordon compute-e1" in caught.value.hint
     assert (plane.drained, events) == ([], [])
+
+
+def test_the_host_of_a_bad_elastic_node_is_reported_before_its_node_is_drained(events: list[Event]) -> None:
+    """The autoscaler terminates an instance as soon as no job is on it."""
+    slurm = DrainingDouble({"compute-e1": SlurmNode("drained", f"{FAILED_CHECKS} gpu_ecc: 3")})
+    cloud = CloudDouble({"compute-e1": "one RUNNING"}, {})
+    told: list[tuple[Any, Any, int]] = []
+
+    def report(faults: Any, instances: Any, _physical: Any) -> None:
+        told.append((dict(faults), dict(instances), len(slurm.drained)))
+
+    scheduler = OnSlurm(cast(Draining, slurm), events.append)
+    reporting = cast(HostReporting, SimpleNamespace(report=report))
+    elastic = ElasticReplacement(scheduler, lambda: cast(ElasticInstances, cloud), reporting, events.append)
+    fault = HostFault("gpu_ecc: 3")
+    elastic.replace(["compute-e1"], 60, {"compute-e1": fault})
+    assert told == [({"compute-e1": fault}, {"compute-e1": "ocid1.one"}, 0)]
+
+
+def test_which_nodes_have_failed_checks() -> None:
+    slurm = DrainingDouble(
+        {
+            "compute-1": SlurmNode("idle", "none"),
+            "compute-2": SlurmNode("drained", f"{FAILED_CHECKS} gpu_ecc: 3"),
+            "compute-3": SlurmNode("draining", f"{FOR_A_PERSON} gpu_ecc: 3"),
+            "compute-4": SlurmNode("drained", f"{RETURNED} gpu_ecc: 3"),
+            "compute-5": SlurmNode("idle", f"{FAILED_CHECKS} an old one"),
+            "compute-6": SlurmNode("drained", "fan"),
+            "compute-7": SlurmNode("drained", CHANGED),
+        }
+    )
+    assert OnSlurm(cast(Draining, slurm), ignore).faulty().keys() == {"compute-2", "compute-3", "compute-4"}
+    plane = ControlPlaneDouble(
+        KubernetesNode("compute-1", "True", cordoned=True, reason=CHANGED),
+        KubernetesNode("compute-2", "True", cordoned=False, taints=({"key": TAINT, "value": "gpu_ecc"},)),
+        KubernetesNode("compute-3", "True", cordoned=False, taints=({"key": "other", "value": "x"},)),
+    )
+    assert OnKubernetes(cast(ControlPlaneClient, plane)).faulty() == {"compute-2": f"{FAILED_CHECKS} gpu_ecc"}

@@ -10,12 +10,13 @@ from typing import cast
 import pytest
 
 from gpucluster.errors import ToolError
-from gpucluster.events import Event
-from gpucluster.node_agent.rules.reasons import CHANGED, REMOVED, ROLLED
+from gpucluster.events import Event, ignore
+from gpucluster.node_agent.rules.reasons import CHANGED, REMOVED, RETURNED, ROLLED
 from gpucluster.operations import drain
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import Draining, SlurmJob, SlurmNode, jobs_of, nodes_of
 from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
+from tests.doubles.commands import Commands
 from tests.waiting import PATIENCE_S
 
 NODES = ("c-1", "c-2", "c-3")
@@ -34,6 +35,26 @@ class ControllerDouble:
 
 def draining_through(*prefix: str, on_event: Callable[[Event], None], required: bool = True) -> Draining:
     return Draining(cast(ControllerConnection, ControllerDouble(*prefix)), on_event, required=required)
+
+
+# --- nodes on a physical host that was reported -----
+
+
+def test_a_node_is_held_whatever_has_drained_it_and_let_in_only_from_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    programs = Commands(tmp_path, monkeypatch)
+    programs.prints("sinfo", f"c-1|drained|{CHANGED}\nc-2|idle|none\nc-3|drained|{RETURNED} gpu_ecc: 3\n")
+    programs.add("sudo")
+    slurm = draining_through(on_event=ignore)
+    slurm.hold({"c-1": f"{RETURNED} gpu_ecc: 3", "c-9": f"{RETURNED} x"})
+    held = f"scontrol update nodename=c-1 state=drain reason={RETURNED} gpu_ecc: 3"
+    assert programs.calls("sudo") == [held]
+    slurm.end_hold(["c-1", "c-2", "c-3", "c-9"])
+    let_in = "scontrol update nodename=c-3 state=resume"
+    assert programs.calls("sudo") == [held, let_in]
+    slurm.resume(["c-3"])
+    assert programs.calls("sudo") == [held, let_in], "an apply does not let it in"
 
 
 # --- what Slurm prints -----

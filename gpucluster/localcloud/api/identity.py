@@ -1,4 +1,6 @@
-"""Identity: the tenancy, its compartments, domains and regions; dynamic groups and policies, which are enforced."""
+"""Identity: the tenancy, its compartments, domains and regions; dynamic groups and policies, which are enforced;
+tag namespaces.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,19 @@ from gpucluster.localcloud.state.cloud import CloudState
 from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 from gpucluster.localcloud.state.region import AVAILABILITY_DOMAINS, FAULT_DOMAINS, REGION
 from gpucluster.localcloud.state.store import Json, Resource
-from gpucluster.localcloud.state.wire import CORE, ApiRoute, Call, Reply, conflict, invalid, not_found, show
+from gpucluster.localcloud.state.tag_namespaces import DEFINITION, NAMESPACE
+from gpucluster.localcloud.state.wire import (
+    CORE,
+    ApiRoute,
+    Call,
+    Reply,
+    conflict,
+    invalid,
+    not_found,
+    page,
+    required,
+    show,
+)
 
 _REGION_KEY = "LOC"
 _NAMED = {
@@ -91,6 +105,46 @@ POLICY = ResourceKind(
     fields=("name", "description", "statements", "versionDate"), updatable=("description", "statements", "versionDate"),
     prepare=_prepare_policy, check_update=_changed_policy, **_NAMED,  # type: ignore[arg-type]
 )  # fmt: skip
+
+
+def _prepare_namespace(cloud: CloudState, body: Json) -> Json:
+    if cloud.store.find(NAMESPACE, name=body["name"]):
+        raise conflict(f"A tag namespace named {body['name']} already exists in the tenancy")
+    return {**body, "displayName": body["name"], "isRetired": False}
+
+
+TAG_NAMESPACE = ResourceKind(
+    NAMESPACE, f"{CORE}/tagNamespaces", "TagNamespace", "TagNamespaces", "tagNamespaceId",
+    fields=("name", "description"), updatable=("description",), prepare=_prepare_namespace,
+    **_NAMED,  # type: ignore[arg-type]
+)  # fmt: skip
+
+
+def _create_tag(cloud: CloudState, call: Call) -> Reply:
+    body = call.body()
+    required(body, "name", "description")
+    with cloud.store.transaction():
+        namespace = cloud.live(NAMESPACE, call.path["tagNamespaceId"])
+        if cloud.store.find(DEFINITION, tagNamespaceId=namespace.id, name=body["name"]):
+            raise conflict(f"A tag named {body['name']} already exists in namespace {namespace.body['name']}")
+        tag = cloud.new(
+            DEFINITION,
+            {
+                "compartmentId": namespace.body["compartmentId"],
+                "tagNamespaceId": namespace.id,
+                "tagNamespaceName": namespace.body["name"],
+                "name": body["name"],
+                "displayName": body["name"],
+                "description": body["description"],
+                "isRetired": False,
+                "lifecycleState": LifecycleState.ACTIVE,
+            },
+        )
+    return show(tag)
+
+
+def _tags(cloud: CloudState, call: Call) -> Reply:
+    return page(cloud.store.find(DEFINITION, tagNamespaceId=call.path["tagNamespaceId"]), call)
 
 
 def _domains(cloud: CloudState, call: Call) -> Reply:
@@ -188,6 +242,9 @@ def routes(cloud: CloudState) -> list[ApiRoute]:
         ApiRoute("GET", f"{COMPARTMENT.path}/{{compartmentId}}", "GetCompartment", partial(_compartment, cloud)),
         *kinds.routes(cloud, DYNAMIC_GROUP),
         *kinds.routes(cloud, POLICY),
+        *kinds.routes(cloud, TAG_NAMESPACE),
+        ApiRoute("POST", f"{TAG_NAMESPACE.path}/{{tagNamespaceId}}/tags", "CreateTag", partial(_create_tag, cloud)),
+        ApiRoute("GET", f"{TAG_NAMESPACE.path}/{{tagNamespaceId}}/tags", "ListTags", partial(_tags, cloud)),
         ApiRoute("GET", f"{CORE}/availabilityDomains", "ListAvailabilityDomains", partial(_domains, cloud)),
         ApiRoute("GET", f"{CORE}/faultDomains", "ListFaultDomains", partial(_fault_domains, cloud)),
         ApiRoute("GET", tenancy, "GetTenancy", partial(_tenancy, cloud)),

@@ -13,6 +13,7 @@ from gpucluster.localcloud.compute.shape_config import shape_config
 from gpucluster.localcloud.state.cloud import CloudState, created
 from gpucluster.localcloud.state.lifecycle_states import LifecycleState, WorkAction
 from gpucluster.localcloud.state.store import Json, Resource
+from gpucluster.localcloud.state.tag_namespaces import check_namespaces
 from gpucluster.localcloud.state.wire import (
     CORE,
     ApiRoute,
@@ -106,6 +107,8 @@ def _update(cloud: CloudState, call: Call) -> Reply:
     with cloud.store.transaction():
         instance = cloud.live("instance", call.path["instanceId"])
         check_etag(call, instance)
+        if "definedTags" in body:
+            check_namespaces(cloud, body["definedTags"], instance.body.get("definedTags"))
         if "metadata" in body:
             _check_metadata(instance, body["metadata"])
         for name in _UPDATABLE:

@@ -8,6 +8,7 @@ from gpucluster.localcloud.auth import policies
 from gpucluster.localcloud.auth.policies import DynamicGroup, PolicySet, RequiredPermission, StoredPolicy
 from gpucluster.localcloud.state.cloud import CloudState, log
 from gpucluster.localcloud.state.store import Json, Resource
+from gpucluster.localcloud.state.tag_namespaces import added
 from gpucluster.localcloud.state.wire import ApiError, ApiRoute, Call
 
 _DENIED = "Authorization failed or requested resource not found."
@@ -107,8 +108,23 @@ def required_permissions(cloud: CloudState, route: ApiRoute, call: Call) -> list
     named = [_named(cloud, ocid) for ocid in (*call.path.values(), instance_id)]
     targets = [resource for resource in (*named, subnet) if resource]
     return [
-        RequiredPermission(name, network if name.startswith(_OF_NETWORK) else place, _target_tags(name, targets))
-        for name in permissions
+        *(
+            RequiredPermission(name, network if name.startswith(_OF_NETWORK) else place, _target_tags(name, targets))
+            for name in permissions
+        ),
+        *(_new_tags(cloud, call) if route.operation == "UpdateInstance" else ()),
+    ]
+
+
+def _new_tags(cloud: CloudState, call: Call) -> list[RequiredPermission]:
+    """What it takes to give an instance defined tags that it does not have (docs: "Details for IAM")."""
+    instance = _named(cloud, call.path.get("instanceId", ""))
+    present = (instance.body.get("definedTags") or {}) if instance else {}
+    spaces = sorted({space for space, _key in added(call.body().get("definedTags") or {}, present)})
+    return [
+        RequiredPermission(name, cloud.identity.tenancy, {"target.tag-namespace.name": space})
+        for space in spaces
+        for name in policies.tables().launch["defined_tags"]
     ]
 
 

@@ -1,6 +1,13 @@
-"""Free hosts of a shape (unlimited, unless a fault limits them), and capacity reservations."""
+"""Free hosts of a shape (unlimited, unless a fault limits them), which of them a launch gets, and capacity
+reservations.
+
+Without a limit each launch gets a host that no instance had before. With one, the host that was given back last comes
+again, as it does in a pool of dedicated capacity.
+"""
 
 from __future__ import annotations
+
+import secrets
 
 from gpucluster.localcloud.state.cloud import CloudState
 from gpucluster.localcloud.state.faults import OUT_OF_CAPACITY
@@ -8,6 +15,10 @@ from gpucluster.localcloud.state.store import Json
 from gpucluster.localcloud.state.wire import ApiError, invalid
 
 RESERVATION = "capacityreservation"
+#: The member of an instance's hidden row: the id of its host, as the metadata service reports it.
+HOST = "host"
+# How many instances that are gone are searched for a host that was given back.
+_REMEMBERED = 100
 
 
 def free_hosts(cloud: CloudState, shape: str, domain: str) -> int | None:
@@ -26,6 +37,19 @@ def check_host_free(cloud: CloudState, shape: str, domain: str) -> None:
     """Raise OCI's error if no host is free for a launch; call this in the transaction of the launch."""
     if free_hosts(cloud, shape, domain) == 0:
         raise ApiError(500, "InternalError", OUT_OF_CAPACITY)
+
+
+def host_of_launch(cloud: CloudState, shape: str, domain: str) -> str:
+    """The id of the host that a launch gets; call this in its transaction, after `check_host_free`. The form of ids is
+    not documented; here it is a number in hexadecimal."""
+    where: dict[str, object] = {"shape": shape, "availabilityDomain": domain}
+    if free_hosts(cloud, shape, domain) is not None:
+        taken = {row.hidden.get(HOST) for row in cloud.store.find("instance", shape=shape, availabilityDomain=domain)}
+        earlier = cloud.store.newest("instance", where, {}, before=None, limit=len(taken) + _REMEMBERED)
+        back = (host for row in earlier if (host := row.hidden.get(HOST)) and host not in taken)
+        if host := next(back, None):
+            return str(host)
+    return secrets.token_hex(32)
 
 
 def reserved_in_use(cloud: CloudState, reservation: str, shape: str) -> int:

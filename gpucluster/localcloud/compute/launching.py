@@ -21,6 +21,7 @@ from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 from gpucluster.localcloud.state.names import short, slug
 from gpucluster.localcloud.state.region import FAULT_DOMAINS, REGION, check_domain
 from gpucluster.localcloud.state.store import Json, Resource
+from gpucluster.localcloud.state.tag_namespaces import check_namespaces
 from gpucluster.localcloud.state.wire import invalid, required
 from gpucluster.oci import tags
 
@@ -59,6 +60,7 @@ def register(cloud: CloudState, details: Json, *, pool: str = "", compute_cluste
     _check_user_data(details.get("metadata") or {})
     if len(details.get("freeformTags") or {}) > tags.MOST:
         raise invalid(f"freeformTags has more than {tags.MOST} tags")
+    check_namespaces(cloud, details.get("definedTags") or {})
     image = choose_image(cloud, details)
     check_platform(details["shape"], details.get("platformConfig"))
     body = _body(cloud, details, image)
@@ -66,6 +68,7 @@ def register(cloud: CloudState, details: Json, *, pool: str = "", compute_cluste
     vnic_details: Json = {"subnetId": details.get("subnetId"), **(details.get("createVnicDetails") or {})}
     subnet = cloud.related("subnet", vnic_details["subnetId"])
     _check_admission(cloud, details, body)
+    host = capacity.host_of_launch(cloud, body["shape"], body["availabilityDomain"])
     devices = machine_gpus.assign(cloud, body)
     body["shapeConfig"] = machine_gpus.describe(body["shapeConfig"], devices)
     instance = cloud.new("instance", body)
@@ -80,6 +83,7 @@ def register(cloud: CloudState, details: Json, *, pool: str = "", compute_cluste
         "pool": pool,
         "compute_cluster": cluster,
         machine_gpus.MEMBER: devices,
+        capacity.HOST: host,
     }
     hidden["work_request"] = cloud.begin_work("LaunchInstance", "instance", instance)
     instance.hidden = hidden

@@ -1,4 +1,5 @@
-"""What an instance is told about itself: the documents `instance` and `vnics`, and how a path selects a part of them.
+"""What an instance is told about itself: the documents `instance`, `host` and `vnics`, and how a path selects a part of
+them.
 
 Source of the members: Oracle's page "Getting Instance Metadata", and documents of instances that others published.
 """
@@ -11,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from gpucluster.localcloud.compute import capacity
 from gpucluster.localcloud.state.region import REGION, REGION_INFO
 from gpucluster.localcloud.state.store import Json, Resource
 
@@ -42,6 +44,12 @@ def instance_document(instance: Resource, tenancy: str) -> Json:
         "tenantId": tenancy,
         "timeCreated": int(datetime.fromisoformat(body["timeCreated"]).timestamp() * 1000),
     }
+
+
+def host_document(instance: Resource) -> Json:
+    """The document of the host on which an instance runs. Source of its member: Oracle's oci-dr-hpc-v2. The place in an
+    RDMA network (`rdmaTopologyData`) is reported in dedicated capacity only: it is not here."""
+    return {"id": instance.hidden[capacity.HOST]} if instance.hidden.get(capacity.HOST) else {}
 
 
 def _agent(config: Mapping[str, Any]) -> Json:

@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from gpucluster.localcloud.auth.instance_principals import Principal, PrincipalAuthority
 from gpucluster.localcloud.compute.addresses import engine_network
-from gpucluster.localcloud.metadata.documents import instance_document, selected, vnic_documents
+from gpucluster.localcloud.metadata.documents import host_document, instance_document, selected, vnic_documents
 from gpucluster.localcloud.state.cloud import CloudState, log
 from gpucluster.localcloud.state.store import Resource
 
@@ -79,6 +79,7 @@ class MetadataService:
     def _text(self, instance: Resource, parts: list[str]) -> str | None:
         documents: Mapping[str, Callable[[], object]] = {
             "instance": lambda: instance_document(instance, self._cloud.identity.tenancy),
+            "host": lambda: host_document(instance),
             "vnics": lambda: self._vnics(instance),
         }
         match parts:

@@ -132,6 +132,7 @@ class Check(Generic[Expected]):
             or of the cluster, and the subject: the name of the host, node, pair or pool, "" for the cluster.
         applies: whether there is anything to check: "" or the reason why not ("the shape has no GPUs"). The result is
             `skip` then.
+        hardware: what fails is the hardware, and not what runs on it.
     """
 
     name: str
@@ -144,6 +145,7 @@ class Check(Generic[Expected]):
     reaction: Reaction
     judge: Callable[[Measurements, Expected, str], CheckOutcome]
     applies: Callable[[Expected, str], str] = lambda _expected, _subject: ""
+    hardware: bool = False
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,8 @@ NVIDIA_SMI: Mapping[int, str] = {
     16: "a GPU must be reset",
     18: "driver and library have different versions: packages were changed below the running driver",
 }
+#: Those of them that show nothing of the hardware: the driver or its library is not there, or was changed.
+OF_SOFTWARE = tuple(NVIDIA_SMI[status] for status in (9, 12, 18))
 #: The status of a GPU that works, and whose infoROM is corrupted.
 INFOROM = 14
 #: What an answer has of a GPU that does not work, in lower case, and what that means. NVML's texts of its results

@@ -168,6 +168,7 @@ def _check(
     applies: Condition,
     remedy: str,
     drain: bool = False,
+    hardware: bool = False,
     timeout_s: float = 5.0,
 ) -> NodeCheck:
     return Check(
@@ -181,6 +182,7 @@ def _check(
         reaction=Reaction.DRAIN if drain else Reaction.REPORT,
         judge=judge,
         applies=lambda expected, _subject: applies(expected),
+        hardware=hardware,
     )
 
 
@@ -197,11 +199,11 @@ _GPU = (
     ),
     _check(
         "gpu_count", "number of GPUs that the driver sees", "nvidia_smi", gpu.count,
-        when=_ALWAYS, applies=_nvidia, drain=True, remedy=_RESTART,
+        when=_ALWAYS, applies=_nvidia, drain=True, hardware=True, remedy=_RESTART,
     ),
     _check(
         "gpu_bus", "GPUs that answer on the PCI bus", "pci_gpus", gpu.on_bus,
-        when=_ALWAYS, applies=_bus, drain=True, remedy=_RESTART,
+        when=_ALWAYS, applies=_bus, drain=True, hardware=True, remedy=_RESTART,
     ),
     _check(
         "gpu_device_files", "device files of the GPUs", "gpu_device_files", gpu.device_files,
@@ -214,27 +216,27 @@ _GPU = (
     ),
     _check(
         "gpu_ecc", "uncorrectable memory errors since the last reset", "nvidia_smi", gpu.ecc,
-        when=_ALWAYS, applies=_nvidia, drain=True, remedy=_RESET,
+        when=_ALWAYS, applies=_nvidia, drain=True, hardware=True, remedy=_RESET,
     ),
     _check(
         "gpu_repair", "what the driver asks for, and memory that can't be repaired", "nvidia_smi", gpu.repairs,
-        when=_ALWAYS, applies=_nvidia, drain=True, remedy=_RESET,
+        when=_ALWAYS, applies=_nvidia, drain=True, hardware=True, remedy=_RESET,
     ),
     _check(
         "gpu_row_remap", "rows of memory to be remapped, or that could not be", "nvidia_smi", gpu.row_remap,
-        when=_ALWAYS, applies=_nvidia, drain=True, remedy=_RESET,
+        when=_ALWAYS, applies=_nvidia, drain=True, hardware=True, remedy=_RESET,
     ),
     _check(
         "gpu_retired_pages", "pages of memory to be retired", "nvidia_smi", gpu.retired_pages,
-        when=_ALWAYS, applies=_nvidia, drain=True, remedy=_RESET,
+        when=_ALWAYS, applies=_nvidia, drain=True, hardware=True, remedy=_RESET,
     ),
     _check(
         "gpu_pcie_width", "PCIe lanes of the GPUs", "nvidia_smi", gpu.pcie_width,
-        when=_WITH_JOBS, applies=_width, drain=True, remedy=_RESTART,
+        when=_WITH_JOBS, applies=_width, drain=True, hardware=True, remedy=_RESTART,
     ),
     _check(
         "gpu_pcie_speed", "speed of the GPUs' PCIe links", "nvidia_smi", gpu.pcie_speed,
-        when=_WITH_JOBS, applies=_nvidia, drain=True, remedy=_RESTART,
+        when=_WITH_JOBS, applies=_nvidia, drain=True, hardware=True, remedy=_RESTART,
     ),
     _check(
         "gpu_clocks", "GPUs that the hardware slows down", "nvidia_smi", gpu.clocks,
@@ -255,7 +257,7 @@ _GPU = (
     ),
     _check(
         "gpu_nvlink", "NVLink links and their speed", _LINKS, gpu.nvlink,
-        when=_WITH_JOBS, applies=_nvlinks, drain=True, remedy=_RESET,
+        when=_WITH_JOBS, applies=_nvlinks, drain=True, hardware=True, remedy=_RESET,
     ),
     _check(
         "gpu_nvlink_errors", "NVLink links that had to recover", _LINKS, gpu.nvlink_errors,
@@ -268,7 +270,7 @@ _GPU = (
     ),
     _check(
         "gpu_xid", "Xids in the kernel log since the boot", "kernel_log", xids.judge,
-        when=_ALWAYS, applies=_nvidia, drain=True, remedy=_RESTART,
+        when=_ALWAYS, applies=_nvidia, drain=True, hardware=True, remedy=_RESTART,
     ),
     _check(
         "dcgm_short", "diagnosis of DCGM, level 1", "dcgm_short", dcgm.judge("dcgm_short"),
@@ -277,22 +279,22 @@ _GPU = (
     ),
     _check(
         "dcgm_long", "diagnosis of DCGM, level 3", "dcgm_long", dcgm.judge("dcgm_long", hardware=True),
-        when=frozenset({_FULL}), applies=_dcgm, drain=True, timeout_s=2300.0, remedy=_REPLACE,
+        when=frozenset({_FULL}), applies=_dcgm, drain=True, hardware=True, timeout_s=2300.0, remedy=_REPLACE,
     ),
 )  # fmt: skip
 
 _RDMA_CHECKS = (
     _check(
         "rdma_devices", "RDMA devices of the shape", "rdma", rdma.devices,
-        when=_WITH_JOBS, applies=_rdma, drain=True, remedy=_RESTART,
+        when=_WITH_JOBS, applies=_rdma, drain=True, hardware=True, remedy=_RESTART,
     ),
     _check(
         "rdma_links", "RDMA links are up", "rdma", rdma.links,
-        when=_WITH_JOBS, applies=_rdma, drain=True, remedy=_RESTART,
+        when=_WITH_JOBS, applies=_rdma, drain=True, hardware=True, remedy=_RESTART,
     ),
     _check(
         "rdma_speed", "speed of the RDMA links", "rdma", rdma.speed,
-        when=_WITH_JOBS, applies=_rate, drain=True, remedy=_RESTART,
+        when=_WITH_JOBS, applies=_rate, drain=True, hardware=True, remedy=_RESTART,
     ),
     _check(
         "rdma_pcie", "PCIe lanes of the RDMA devices", "rdma", rdma.pcie,
@@ -300,7 +302,7 @@ _RDMA_CHECKS = (
     ),
     _check(
         "rdma_errors", "errors on RDMA links in the last hour", "rdma_errors", rdma.errors,
-        when=_WITH_JOBS, applies=_mlx5, drain=True, remedy=_REPLACE,
+        when=_WITH_JOBS, applies=_mlx5, drain=True, hardware=True, remedy=_REPLACE,
     ),
 )  # fmt: skip
 
@@ -320,11 +322,11 @@ _HOST = (
     ),
     _check(
         "memory", "memory that the kernel sees", "memory_mib", host.memory,
-        when=_SLOWLY, applies=_memory, drain=True, remedy=_REPLACE,
+        when=_SLOWLY, applies=_memory, drain=True, hardware=True, remedy=_REPLACE,
     ),
     _check(
         "drives", "local NVMe drives", "drives", host.drives,
-        when=_SLOWLY, applies=_drives, drain=True, remedy=_REPLACE,
+        when=_SLOWLY, applies=_drives, drain=True, hardware=True, remedy=_REPLACE,
     ),
     _check(
         "services", "services of the host run", "services", host.services,
@@ -365,6 +367,11 @@ def limits(checks: tuple[NodeCheck, ...], total_s: float) -> dict[str, float]:
         for name in check.needs:
             seconds[name] = max(seconds.get(name, 0.0), min(check.timeout_s, total_s))
     return seconds
+
+
+def of_hardware() -> frozenset[str]:
+    """The names of the checks whose failure shows that the physical host is bad."""
+    return frozenset(check.name for check in CHECKS if check.hardware)
 
 
 def drains() -> frozenset[str]:

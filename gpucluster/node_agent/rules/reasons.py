@@ -21,6 +21,8 @@ CHANGED = f"{PREFIX} changed by apply"
 UPGRADED = f"{PREFIX} upgrade of Kubernetes"
 #: The reason of a node that gets another image in a rollout, which lets it into service again.
 ROLLED = f"{PREFIX} rollout of an image"
+#: The beginning of the reason of a node whose physical host was found bad: no jobs until all checks have passed.
+RETURNED = f"{PREFIX} its physical host was found bad:"
 #: The beginning of the reason of a node that failed checks, and of one that failed them again: a person decides on it.
 FAILED_CHECKS = f"{PREFIX} check failed:"
 FOR_A_PERSON = f"{PREFIX} check failed again, a person decides:"
@@ -86,6 +88,11 @@ def drained_by_apply(reason: str) -> bool:
 def drained_by_rollout(reason: str) -> bool:
     """Whether a rollout drained the node. Slurmctld may have added its own reason when the node booted."""
     return reason.partition(" : ")[0] == ROLLED
+
+
+def drained_for_its_host(reason: str) -> bool:
+    """Whether the node is out of service because its physical host was found bad."""
+    return reason.startswith(RETURNED)
 
 
 def drained_by_checks(reason: str) -> bool:

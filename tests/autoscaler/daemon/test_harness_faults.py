@@ -16,6 +16,7 @@ import pytest
 from gpucluster.cloud.client import CloudAccess
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.events import Event, ignore
+from gpucluster.lifecycle.host_reports import HostReporting
 from gpucluster.lifecycle.replace import ElasticReplacement, OnSlurm
 from gpucluster.node_agent.rules.reasons import FAILED_CHECKS
 from gpucluster.oci.states import GONE
@@ -371,7 +372,8 @@ def test_scenario_51_a_node_that_failed_its_checks_is_replaced_when_its_job_has_
     draining = Draining(cast(ControllerConnection, shell), events.append)
     access = CloudAccess(harness.api.config, harness.api.endpoint, harness.api.tenancy)
     scheduler = OnSlurm(draining, events.append)
-    elastic = ElasticReplacement(scheduler, lambda: ElasticInstances(access, CLUSTER, ignore), events.append)
+    reporting = cast(HostReporting, SimpleNamespace(report=lambda *_: None))
+    elastic = ElasticReplacement(scheduler, lambda: ElasticInstances(access, CLUSTER, ignore), reporting, events.append)
     with ThreadPoolExecutor(1) as worker:
         replaced = worker.submit(elastic.replace, [node], PATIENCE_S)
         harness.until("the job is waited for", lambda: any(f"job {job} " in event.message for event in events))

@@ -11,6 +11,7 @@ import oci
 import pytest
 from oci.core import models
 
+from gpucluster.oci.tags import HOST_ACTIONS, HOST_STATUS, UNHEALTHY
 from tests.localcloud.api_harness import GPU_SHAPE, Api, refused, running
 
 
@@ -77,3 +78,33 @@ def test_lists_filter(api: Api, private: Any) -> None:
     api.wait(api.compute.get_instance, inside.id, "TERMINATED")
     api.compute.delete_compute_cluster(cluster.id)
     assert api.compute.get_compute_cluster(cluster.id).data.lifecycle_state == "DELETED"
+
+
+def test_oracles_own_tag_needs_its_namespace_and_key(api: Api, private: Any) -> None:
+    """Any other namespace counts as made by the tenancy's administrator."""
+    instance = api.launch(private, "tagged", defined_tags={"Finance": {"CostCenter": "gpu"}})
+    bad = {"Finance": {"CostCenter": "gpu"}, HOST_ACTIONS: {HOST_STATUS: UNHEALTHY}}
+    with refused(400, "RelatedResourceNotAuthorizedOrNotFound") as words:
+        api.compute.update_instance(instance.id, models.UpdateInstanceDetails(defined_tags=bad))
+    assert words == [
+        "The following tag namespaces / keys are not authorized or not found: "
+        "TagNamespace ComputeInstanceHostActions does not exists."
+    ]
+    space = oci.identity.models.CreateTagNamespaceDetails(
+        compartment_id=api.tenancy, name=HOST_ACTIONS, description="bad hosts"
+    )
+    namespace = api.identity.create_tag_namespace(space).data
+    with refused(409, "Conflict"):
+        api.identity.create_tag_namespace(space)
+    with refused(400, "RelatedResourceNotAuthorizedOrNotFound"):
+        api.compute.update_instance(instance.id, models.UpdateInstanceDetails(defined_tags=bad))
+    key = oci.identity.models.CreateTagDetails(name=HOST_STATUS, description="unhealthy")
+    api.identity.create_tag(namespace.id, key)
+    assert [tag.name for tag in api.identity.list_tags(namespace.id).data] == [HOST_STATUS]
+    api.compute.update_instance(instance.id, models.UpdateInstanceDetails(defined_tags=bad))
+    assert api.compute.get_instance(instance.id).data.defined_tags == bad
+    api.identity.delete_tag_namespace(namespace.id)
+    # What it has stays.
+    api.compute.update_instance(instance.id, models.UpdateInstanceDetails(defined_tags=bad))
+    with refused(400, "RelatedResourceNotAuthorizedOrNotFound"):
+        api.launch(private, "other", defined_tags=bad)

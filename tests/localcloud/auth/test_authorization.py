@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from oci.core import models
 
 from gpucluster.localcloud.auth.policies import (
     tables,
@@ -83,3 +84,26 @@ def test_an_instance_that_is_gone_has_no_identity_and_its_key_goes_at_the_next_s
     api.kill()
     api.start()
     assert not folder.exists()
+
+
+def test_defined_tags_that_an_instance_does_not_have_need_a_right_on_their_namespace(api: Api, tmp_path: Path) -> None:
+    subnet = api.subnet(api.vcn("10.79.0.0/16", "tags"), "10.79.0.0/24")
+    has = {"Finance": {"CostCenter": "gpu"}}
+    instance = api.launch(subnet, "tagged", defined_tags=has)
+    one = Entitled(api, instance.id, tmp_path / "config", name="tags").in_group()
+    use = f"Allow dynamic-group {one.group.name} to use instances in tenancy"
+
+    def tag(tags: dict[str, dict[str, str]]) -> None:
+        one.compute.update_instance(instance.id, models.UpdateInstanceDetails(defined_tags=tags))
+
+    one.allow([use])
+    tag(has)
+    other = {**has, "Ops": {"Owner": "ann"}}
+    with refused(404, "NotAuthorizedOrNotFound"):
+        tag(other)
+    spaces = f"Allow dynamic-group {one.group.name} to use tag-namespaces in tenancy"
+    one.allow([use, f"{spaces} where target.tag-namespace.name = 'Finance'"])
+    with refused(404, "NotAuthorizedOrNotFound"):
+        tag(other)
+    one.allow([use, f"{spaces} where target.tag-namespace.name = 'Ops'"])
+    tag(other)

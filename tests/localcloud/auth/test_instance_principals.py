@@ -90,7 +90,7 @@ def test_the_sdk_signs_as_the_instance_and_may_do_what_policies_permit(
 def test_a_terminated_instance_gets_no_token_and_has_none(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     subnet = site.api.subnet(site.api.vcn("10.78.0.0/16", "gone"), "10.78.0.0/24")
     gone = site.api.launch(subnet, "gone")
-    site.addresses["gone"] = site._address(gone.id)
+    site.addresses["gone"] = site.address(gone.id)
     made = signer(site, "gone", monkeypatch)
     site.api.compute.terminate_instance(gone.id)
     site.api.wait(site.api.compute.get_instance, gone.id, "TERMINATED")

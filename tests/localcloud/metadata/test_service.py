@@ -21,7 +21,7 @@ from gpucluster.localcloud.engine.null_engine import NullEngine
 from gpucluster.localcloud.metadata.documents import selected
 from gpucluster.localcloud.metadata.service import MetadataService
 from gpucluster.localcloud.server.home import open_authority, open_cloud
-from tests.localcloud.api_harness import Api, running
+from tests.localcloud.api_harness import GPU_SHAPE, Api, running
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
@@ -46,9 +46,9 @@ class Site:
         authority = open_authority(home)
         self.cloud = open_cloud(home, NullEngine(home / "null"), authority)
         self.service = MetadataService(self.cloud, authority)
-        self.addresses = {name: self._address(found.id) for name, found in (("one", self.one), ("two", self.two))}
+        self.addresses = {name: self.address(found.id) for name, found in (("one", self.one), ("two", self.two))}
 
-    def _address(self, ocid: str) -> str:
+    def address(self, ocid: str) -> str:
         attachment = self.api.compute.list_vnic_attachments(self.api.tenancy, instance_id=ocid).data[0]
         return str(self.api.network.get_vnic(attachment.vnic_id).data.private_ip)
 
@@ -198,3 +198,30 @@ def client(site: Site, made: Any) -> Any:
         {"region": "local-1"}, signer=made, service_endpoint=site.api.endpoint,
         retry_strategy=oci.retry.NoneRetryStrategy(),
     )  # fmt: skip
+
+
+def test_an_instance_learns_its_host_and_a_limited_capacity_gives_it_back(site: Site) -> None:
+    def host_of(name: str) -> str:
+        site.addresses[name] = site.address(launched[name])
+        return str(site.json("/opc/v2/host/", name)["id"])
+
+    subnet = site.api.subnet(site.api.vcn("10.79.0.0/16"), "10.79.0.0/24")
+    more: dict[str, Any] = {"shape": GPU_SHAPE, "shape_config": None}
+    launched = {name: site.api.launch(subnet, name, **more).id for name in ("free-1", "free-2")}
+    first = {name: host_of(name) for name in launched}
+    assert first["free-1"] != first["free-2"]
+    assert site.get("/opc/v2/host/id", "free-1").text == first["free-1"]
+    assert site.get("/opc/v2/host/rdmaTopologyData", "free-1").status == 404
+    site.api.compute.terminate_instance(launched["free-1"])
+    site.api.wait(site.api.compute.get_instance, launched["free-1"], "TERMINATED")
+    launched["free-3"] = site.api.launch(subnet, "free-3", **more).id
+    third = host_of("free-3")
+    assert third not in first.values(), "without a limit there is always another one"
+    site.api.faults({"shape": GPU_SHAPE, "hosts": 2})
+    try:
+        site.api.compute.terminate_instance(launched["free-3"])
+        site.api.wait(site.api.compute.get_instance, launched["free-3"], "TERMINATED")
+        launched["free-4"] = site.api.launch(subnet, "free-4", **more).id
+        assert host_of("free-4") == third
+    finally:
+        site.api.faults()
