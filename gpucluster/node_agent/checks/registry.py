@@ -168,6 +168,7 @@ def _check(
     applies: Condition,
     remedy: str,
     drain: bool = False,
+    reboot: bool = False,
     timeout_s: float = 5.0,
 ) -> NodeCheck:
     return Check(
@@ -181,6 +182,8 @@ def _check(
         reaction=Reaction.DRAIN if drain else Reaction.REPORT,
         judge=judge,
         applies=lambda expected, _subject: applies(expected),
+        # Who is told to reset a GPU may restart the host: its driver resets all of them.
+        reboot=reboot or remedy in (_RESTART, _RESET),
     )
 
 
@@ -205,7 +208,7 @@ _GPU = (
     ),
     _check(
         "gpu_device_files", "device files of the GPUs", "gpu_device_files", gpu.device_files,
-        when=_WITH_JOBS, applies=_gpus, drain=True,
+        when=_WITH_JOBS, applies=_gpus, drain=True, reboot=True,
         remedy="Load the driver: look at `journalctl -k`, or restart the host",
     ),
     _check(
@@ -247,7 +250,7 @@ _GPU = (
     ),
     _check(
         "gpu_fabric", "GPUs that have joined the NVLink fabric", "nvidia_smi", gpu.fabric,
-        when=_WITH_JOBS, applies=_fabric, drain=True, remedy="Restart nvidia-fabricmanager, then the host",
+        when=_WITH_JOBS, applies=_fabric, drain=True, reboot=True, remedy="Restart nvidia-fabricmanager, then the host",
     ),
     _check(
         "fabric_manager", "NVIDIA's fabric manager runs", "fabric_manager", host.fabric_manager,
@@ -263,7 +266,7 @@ _GPU = (
     ),
     _check(
         "gpu_mig", "GPUs are divided (MIG) as the pool defines", "mig", mig.instances,
-        when=_WITH_JOBS, applies=_mig, drain=True,
+        when=_WITH_JOBS, applies=_mig, drain=True, reboot=True,
         remedy="Run on the host when no job runs: systemctl restart gpucluster-mig; then restart the host",
     ),
     _check(
@@ -370,3 +373,8 @@ def limits(checks: tuple[NodeCheck, ...], total_s: float) -> dict[str, float]:
 def drains() -> frozenset[str]:
     """The names of the checks whose failure drains the node."""
     return frozenset(check.name for check in CHECKS if check.reaction is Reaction.DRAIN)
+
+
+def reboots() -> frozenset[str]:
+    """The names of the checks whose failure drains the node, and which a reboot may fix."""
+    return frozenset(check.name for check in CHECKS if check.reaction is Reaction.DRAIN and check.reboot)
