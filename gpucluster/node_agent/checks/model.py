@@ -227,7 +227,7 @@ class HostReport:
         profile: which checks ran.
         started: Unix time in seconds.
         duration_s: how long it took, in seconds, by a clock that never jumps.
-        boot_id: of the kernel, so that a restart between two reports can be seen.
+        boot_id: which boot of the host it is, so that a restart between two reports can be seen.
     """
 
     host: str
