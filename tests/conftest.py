@@ -50,6 +50,7 @@ LONGEST = (
     "e2e/test_elastic.py",
     "e2e/test_main_path.py",
     "e2e/test_people.py",
+    "e2e/test_reboot.py",
     "e2e/test_rollout.py",
     "e2e/test_without_scheduler.py",
     "e2e/test_machine_gpus.py",

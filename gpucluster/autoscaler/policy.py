@@ -168,6 +168,7 @@ class Policy:
             the same name; empty for a cluster that has none.
         compartment_id: of the elastic nodes.
         kubernetes: with the scheduler kubernetes, how its API is reached.
+        reboots: whether the health service reboots nodes where that may fix them.
     """
 
     cluster: str
@@ -181,6 +182,7 @@ class Policy:
     scheduler: Scheduler = "slurm"
     kubernetes: ApiAccess | None = None
     identity: str = ""
+    reboots: bool = False
 
     @classmethod
     def load(cls, file: Path = CONFIG_FILE) -> Policy:
@@ -220,6 +222,7 @@ class Policy:
                 scheduler=scheduler,
                 kubernetes=ApiAccess(**raw["kubernetes"]) if scheduler == "kubernetes" else None,
                 identity=str(raw.get("identity", "")),
+                reboots=bool(raw.get("reboots", False)),
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise InputError(f"the policy lacks or misspells {error}", where=where, hint=_HINT) from error

@@ -59,6 +59,7 @@ def autoscaler_policy(
         "region": outputs.region,
         "authentication": dict(autoscaling.access.authentication),
         "scheduler": spec.scheduler,
+        "reboots": spec.checks.enabled and spec.scheduler == "slurm" and spec.checks.repair == "reboot",
         **({"kubernetes": {"kubectl": KUBECTL, "kubeconfig": KUBECONFIG}} if on_kubernetes else {}),
         "pools": {
             name: {

@@ -335,6 +335,7 @@ def _health_variables(spec: ClusterSpec) -> dict[str, Any]:
         "health_interval": checks.interval,
         "health_shadow": checks.shadow,
         "health_max_drained_percent": checks.max_drained_percent,
+        "health_repair": checks.repair,
         "health_reactions": _reactions(spec),
         "health_maintenance": {"early": spec.maintenance.early} if spec.maintenance.enabled else None,
     }

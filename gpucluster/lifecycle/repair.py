@@ -18,7 +18,7 @@ from gpucluster.lifecycle.hosts import Deployment
 from gpucluster.lifecycle.replace import ElasticReplacement, is_elastic
 from gpucluster.lifecycle.verification import failed
 from gpucluster.node_agent.checks.model import Finding, Status
-from gpucluster.node_agent.rules.reasons import FAILED_CHECKS, FOR_A_PERSON, RETURNED
+from gpucluster.node_agent.rules.reasons import FOR_A_PERSON, RETURNED, drained_by_checks
 from gpucluster.oci.names import elastic_prefix, number_of
 from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining, SlurmNode
 from gpucluster.operations.health import HealthService
@@ -230,7 +230,7 @@ def standing(node: SlurmNode) -> Standing:
         return Standing.SERVING
     if node.reason.startswith((FOR_A_PERSON, RETURNED)):
         return Standing.PERSON
-    return Standing.FAILED if node.reason.startswith(FAILED_CHECKS) else Standing.OTHER
+    return Standing.FAILED if drained_by_checks(node.reason) else Standing.OTHER
 
 
 def pools_of(spec: ClusterSpec, nodes: Iterable[str]) -> dict[str, str]:

@@ -14,6 +14,7 @@ import socket
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -287,8 +288,72 @@ def main() -> None:
     plan = json.load(sys.stdin)
     prepare(plan)
     result: dict[str, Any] = {"version": call("slurmctld", "-V").split()[-1]}
-    result |= elastic(plan) if "hooks" in plan else answers(plan) if "questions" in plan else catalogue(plan)
+    result |= kind(plan)(plan)
     json.dump(result, sys.stdout)
+
+
+def kind(plan: dict[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """What a plan asks for."""
+    by_key = {"hooks": elastic, "questions": answers, "reboots": reboots}
+    return next((function for key, function in by_key.items() if key in plan), catalogue)
+
+
+def reboots(plan: dict[str, Any]) -> dict[str, Any]:
+    """Two drained nodes, the second one with a job, that Slurm is asked to reboot. Only the first comes back in time.
+
+    The program that reboots is a double: it writes the name of its node, and this program ends the slurmd and starts
+    another one. `-b` makes that report a boot. What a host does when it reboots is not proven by it.
+    """
+    first, second = plan["nodes"]
+    double, done = Path(plan["reboots"]["program"]), RUN / "rebooted"
+    double.write_text(f"#!/bin/sh\nhostname >> {done}\n")
+    double.chmod(0o755)
+    daemons = {"controller": controller(plan["files"])} | {node: boot(node) for node in plan["nodes"]}
+    await_output("every node is idle", "sinfo", "--noheader", "--Node", "--format=%T", accept=is_idle)
+    job = submit(f"--nodelist={second}", "--exclusive", "--output=/dev/null", "--wrap=sleep 600").stdout.strip()
+    running = ("squeue", "--noheader", f"--jobs={job}", "--format=%T")
+    await_output("the job runs", *running, accept=lambda text: text.strip() == "RUNNING")
+    for node in plan["nodes"]:
+        call("scontrol", "update", f"nodename={node}", "state=drain", f"reason={plan['reboots']['reason']}")
+        call("scontrol", "reboot", node)
+    result: dict[str, Any] = {}
+
+    def await_state(name: str, node: str, accept: Callable[[set[str]], bool]) -> None:
+        def right() -> bool:
+            result[name] = line(node)
+            return accept(set(nodes()[node]["State"].split("+")))
+
+        wait_for(name, right, interval=0.2, state=lambda: f"{result}\n{logs()}")
+
+    await_state("issued", first, lambda words: "REBOOT_ISSUED" in words)
+    wait_for("the program has run", done.exists, interval=0.1, state=logs)
+    # The first node is told to reboot, and the second one waits for its job.
+    result["told"], result["waits"] = done.read_text().split(), line(second)
+    daemons[first].kill()
+    daemons[first].wait()
+    daemons[first] = boot(first)
+    await_state("back", first, lambda words: "REBOOT_ISSUED" not in words)
+    call("scancel", job)
+    await_state("issued after the job", second, lambda words: "REBOOT_ISSUED" in words)
+    daemons[second].kill()
+    daemons[second].wait()
+    await_state("given up", second, lambda words: "REBOOT_ISSUED" not in words)
+    call("scontrol", "update", f"nodename={second}", "state=drain", f"reason={plan['reboots']['given_up']}")
+    daemons[second] = boot(second)
+    await_state("back late", second, lambda words: "DOWN" not in words)
+    result["told in the end"] = done.read_text().split()
+    for each in daemons.values():
+        each.kill()
+    return result
+
+
+def boot(node: str) -> subprocess.Popen[bytes]:
+    return start(node, "unshare", "--uts", "sh", "-c", 'hostname "$0" && exec slurmd -D -b', node)
+
+
+def line(node: str) -> str:
+    """What the health service reads of a node."""
+    return call("scontrol", "--oneliner", "show", "node", node).strip()
 
 
 def answers(plan: dict[str, Any]) -> dict[str, Any]:

@@ -81,8 +81,10 @@ def test_without_elastic_pools_nothing_speaks_of_power() -> None:
     found = render_slurm()
     keys = settings(found["slurm.conf"])
     assert not [
-        key for key in keys if re.match("Resume|Suspend|Power|Reconfig|Topology|BatchStart|Enforce|AuthInfo", key)
+        key for key in keys if re.match("Resume[^T]|Suspend|Power|Reconfig|Topology|BatchStart|Enforce|AuthInfo", key)
     ]
+    # Of a reboot: Slurm's own default of a minute is too short for every host.
+    assert (keys["RebootProgram"], keys["ResumeTimeout"]) == ("/usr/sbin/reboot", "1800")
     assert keys["SlurmctldParameters"] == "enable_configless,disable_triggers"
     assert not re.search("CLOUD|Feature|Weight|MaxNodes|SuspendTime", found["slurm.conf"])
     assert lines(found["topology.conf"]) == []

@@ -23,7 +23,7 @@ from gpucluster.lifecycle.hosts import Deployment
 from gpucluster.lifecycle.repair import Fix, Repair, findings_of, pools_of, standing
 from gpucluster.lifecycle.replace import ElasticReplacement
 from gpucluster.node_agent.checks.model import Finding, Status
-from gpucluster.node_agent.rules.reasons import CHANGED, FAILED_CHECKS, FOR_A_PERSON, RETURNED
+from gpucluster.node_agent.rules.reasons import CHANGED, FAILED_CHECKS, FOR_A_PERSON, REBOOT_FIRST, RETURNED
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import Draining, SlurmNode
 from gpucluster.operations.health import HealthService
@@ -343,6 +343,7 @@ def test_what_the_states_of_slurm_mean() -> None:
     assert standing(SlurmNode("mixed", BAD)) is Standing.SERVING
     assert standing(SlurmNode("draining", BAD)) is Standing.FAILED
     assert standing(SlurmNode("down", f"{BAD} : Not responding")) is Standing.FAILED
+    assert standing(SlurmNode("drained", f"{REBOOT_FIRST} x : reboot issued")) is Standing.FAILED
     assert standing(SlurmNode("drained", f"{FOR_A_PERSON} x")) is Standing.PERSON
     assert standing(SlurmNode("drained", f"{RETURNED} x")) is Standing.PERSON
     assert standing(SlurmNode("drained", CHANGED)) is Standing.OTHER

@@ -98,7 +98,7 @@ class Cluster:
                 baked_images={},
             )
         )
-        return self.terraform.plan()
+        return Distributions(self.spec, self.cloud).plan(self.terraform)
 
     def resizing(self, *, silent_controller: bool = False) -> Resizing:
         """Resizing, before any host was reached, or with a controller that gives no answer."""
@@ -303,10 +303,10 @@ def test_an_image_of_another_distribution_makes_other_instances_of_the_same_name
     """OCI refuses it in place, and so does the API of the local cloud. Terraform does not know that."""
     before = cluster.begin(cpu=f'{CPU}, count: 2, image: {{operating_system: Debian, version: "13"}}')
     other = f'{CPU}, count: 2, image: {{operating_system: Oracle Linux, version: "9"}}'
-    with pytest.raises(TerraformError, match="same distribution only"):
-        cluster.apply(cluster.plan(cpu=other), replace_nodes=True)
     cluster.plan(cpu=other).file.unlink()
-    plan = Distributions(cluster.spec, cluster.cloud).plan(cluster.terraform)
+    with pytest.raises(TerraformError, match="same distribution only"):
+        cluster.apply(cluster.terraform.plan(), replace_nodes=True)
+    plan = cluster.plan(cpu=other)
     nodes = [(node("cpu", 1), "replace"), (node("cpu", 2), "replace")]
     assert [each for each in actions(plan.changes) if each in nodes] == nodes
     with pytest.raises(ReplacementError, match="it has Debian, and its new image has Oracle Linux"):
@@ -315,7 +315,7 @@ def test_an_image_of_another_distribution_makes_other_instances_of_the_same_name
     after = cluster.standing()
     assert after.keys() == before.keys()
     assert not set(after.values()) & set(before.values())
-    assert Distributions(cluster.spec, cluster.cloud).plan(cluster.terraform).changes == ()
+    assert cluster.terraform.plan().changes == ()
 
 
 def test_a_pool_may_change_its_kind_when_all_its_nodes_go(cluster: Cluster) -> None:

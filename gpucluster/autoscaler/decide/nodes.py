@@ -28,7 +28,15 @@ from gpucluster.autoscaler.decide.types import (
 )
 from gpucluster.autoscaler.decide.words import timestamp
 from gpucluster.autoscaler.policy import MAX_ORPHANS_PER_PASS, STRIKES
-from gpucluster.node_agent.rules.reasons import FAILED_CHECKS, PREFIX, from_administrator, from_gpucluster
+from gpucluster.node_agent.rules.reasons import (
+    FAILED_CHECKS,
+    PREFIX,
+    from_administrator,
+    from_gpucluster,
+    kill_task_failed,
+    reboot_first,
+    reboot_timed_out,
+)
 from gpucluster.oci.states import STOPPED, LifecycleState
 from gpucluster.slurm.states import IMPAIRED, NodeState, power_requested
 from gpucluster.text import count
@@ -302,6 +310,8 @@ def _drain_or_give_up(builder: PlanBuilder, node: Node, instance: CloudInstance)
                 node.name,
                 f"{node.name} was drained by an administrator or a health check ({node.reason}): it is not changed",
             )
+        elif _waits_for_reboot(builder, node):
+            builder.note(node.name, f"{node.name} is rebooted before it is replaced ({node.reason})")
         elif not node.busy:
             ours = node.reason.startswith(PREFIX)
             why = node.reason if ours else f"{PREFIX} drained by {builder.words.name}: {node.reason}"
@@ -311,6 +321,11 @@ def _drain_or_give_up(builder: PlanBuilder, node: Node, instance: CloudInstance)
     if ahead is not None and ahead - builder.now <= builder.policy.times.drain_ahead:
         why = f"{PREFIX} the cloud will reboot the host for maintenance at {timestamp(ahead)}"
         builder.actions.append(DrainNodes((node.name,), why))
+
+
+def _waits_for_reboot(builder: PlanBuilder, node: Node) -> bool:
+    """Whether the health service reboots a drained node first, and states later whether that has fixed it."""
+    return builder.policy.reboots and (reboot_first(node.reason) or kill_task_failed(node.reason))
 
 
 # --- powering down, and powered down -----
@@ -411,7 +426,11 @@ def _down(builder: PlanBuilder, node: Node) -> None:
         return
     instance = instance_of(builder, node)
     claim = builder.claims.get(node.name)
-    if instance is not None and instance.state not in STOPPED and not from_gpucluster(node.reason):
+    runs = instance is not None and instance.state not in STOPPED
+    if runs and _waits_for_reboot(builder, node) and not reboot_timed_out(node.reason):
+        builder.note(node.name, f"{node.name} is rebooted before it is replaced ({node.reason})")
+        return
+    if instance is not None and runs and not from_gpucluster(node.reason):
         if claim is None or claim.instance_id != instance.id:
             claim = builder.adopt(node, instance, ClaimState.UP)
         if not _silent_for_too_long(builder, node, claim):

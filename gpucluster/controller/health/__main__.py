@@ -37,7 +37,8 @@ def _parts(options: argparse.Namespace) -> tuple[HealthSettings, ReportStore, No
     settings = HealthSettings.load(options.settings)
     store = ReportStore(options.folder, interval=settings.interval)
     cluster = _scheduler(settings, options)
-    return settings, store, cluster, Control(store, cluster, settings.policy, drains=registry.drains(), moment=now)
+    control = Control(store, cluster, settings.policy, drains=registry.drains(), fixable=registry.reboots(), moment=now)
+    return settings, store, cluster, control
 
 
 def _scheduler(settings: HealthSettings, options: argparse.Namespace) -> NodeScheduler:

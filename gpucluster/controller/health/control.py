@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Callable
 
 from gpucluster.controller.admin_log import to_stderr
-from gpucluster.controller.health import policy
+from gpucluster.controller.health import policy, repair
 from gpucluster.controller.health.policy import (
     Action,
     Decision,
@@ -25,6 +25,16 @@ from gpucluster.controller.health.slurm import NodeScheduler
 from gpucluster.controller.health.store import ReportStore
 from gpucluster.node_agent.checks.model import Finding, Status
 from gpucluster.node_agent.errors import AgentError, Refused
+
+#: What the journal has before and after Slurm is told.
+_KINDS: Mapping[Action, tuple[RecordKind, RecordKind]] = {
+    Action.DRAIN: (RecordKind.DRAIN, RecordKind.DONE),
+    Action.PERSON: (RecordKind.PERSON, RecordKind.DONE),
+    Action.UNDRAIN: (RecordKind.UNDRAIN, RecordKind.ENDED),
+    Action.REBOOT: (RecordKind.REBOOT, RecordKind.ASKED),
+    # The drain stays, with another reason.
+    Action.GIVE_UP: (RecordKind.GIVEN_UP, RecordKind.DONE),
+}
 
 
 @dataclass(frozen=True)
@@ -70,6 +80,7 @@ class Control:
 
     Args:
         drains: the checks whose failure drains.
+        fixable: those of them where a reboot may fix what failed.
         moment: the present moment.
         say: where messages for the log go.
     """
@@ -81,11 +92,12 @@ class Control:
         settings: policy.PolicySettings,
         *,
         drains: Collection[str],
+        fixable: Collection[str] = (),
         moment: Callable[[], Moment],
         say: Callable[[str], None] | None = None,
     ) -> None:
         self._store, self._slurm, self._settings = store, slurm, settings
-        self._drains, self._moment = drains, moment
+        self._drains, self._fixable, self._moment = drains, fixable, moment
         self._say = say or to_stderr
         self._said: dict[str, str] = {}
 
@@ -136,12 +148,16 @@ class Control:
             if not shadow:
                 journal.append(*settled)
             records += settled
-            evidence = _with(self._store.evidence(now, self._drains), findings, now)
+            evidence = _with(self._store.evidence(now, self._drains, reboots=self._fixable), findings, now)
             decisions = policy.decide(now, evidence, nodes, records, settings)
             subjects = {finding.subject for finding in findings}
             if findings:
                 # Who asks about some nodes gets an answer about these, and nothing else is done on the way.
                 decisions = [each for each in decisions if each.node in subjects]
+            else:
+                changed = {each.node for each in decisions if each.action is not Action.NONE}
+                steps = repair.decide(now, evidence, nodes, records, settings)
+                decisions += [each for each in steps if each.node not in changed]
             carried = [self._carry_out(each, nodes, shadow=shadow) for each in decisions]
             if not shadow:
                 journal.shorten(now)
@@ -170,22 +186,13 @@ class Control:
         try:
             # An administrator may have decided on the node since it was read.
             fresh = self._slurm.nodes(name).get(name)
-            if fresh is None or (not fresh.ours if decision.action is Action.UNDRAIN else not fresh.free):
+            if fresh is None or not _may(decision.action, fresh):
                 return Carried(
                     decision,
                     succeeded=False,
                     problem="the node was changed meanwhile by an administrator or another program",
                 )
-            if decision.action is Action.UNDRAIN:
-                journal.append(JournalRecord(RecordKind.UNDRAIN, name, at, *about))
-                self._slurm.undrain(name)
-                journal.append(JournalRecord(RecordKind.ENDED, name, self._moment()))
-            else:
-                if not decision.repeats:
-                    kind = RecordKind.PERSON if decision.action is Action.PERSON else RecordKind.DRAIN
-                    journal.append(JournalRecord(kind, name, at, *about))
-                self._slurm.drain(name, decision.reason)
-                journal.append(JournalRecord(RecordKind.DONE, name, self._moment()))
+            self._tell(decision, JournalRecord(RecordKind.DRAIN, name, at, *about))
         except AgentError as error:
             self._say_once(name, f"{name}: {decision.action.value} is not done: {error.message}")
             return Carried(decision, succeeded=False, problem=error.message)
@@ -193,10 +200,42 @@ class Control:
         self._say(f"{name}: {decision.action.value}: {decision.reason}")
         return Carried(decision, succeeded=True)
 
+    def _tell(self, decision: Decision, record: JournalRecord) -> None:
+        """Write that it begins, tell Slurm, write that it is done.
+
+        Args:
+            record: what the journal has of each of these.
+
+        Raises:
+            Failed: Slurm does not do it.
+        """
+        journal, name = self._store.journal, decision.node
+        kind, done = _KINDS[decision.action]
+        if not decision.repeats:
+            journal.append(replace(record, kind=kind, boot=decision.boot))
+        if decision.action is Action.UNDRAIN:
+            self._slurm.undrain(name)
+        elif decision.action is Action.REBOOT:
+            self._slurm.reboot(name)
+        else:
+            self._slurm.drain(name, decision.reason)
+        journal.append(JournalRecord(done, name, self._moment()))
+
     def _say_once(self, name: str, words: str) -> None:
         if self._said.get(name) != words:
             self._said[name] = words
             self._say(words)
+
+
+def _may(action: Action, node: SchedulerNode) -> bool:
+    """Whether a node is still one for which this was decided."""
+    if action is Action.UNDRAIN:
+        return node.ours
+    if action is Action.GIVE_UP:
+        return node.ours or node.lost
+    if action is Action.REBOOT:
+        return node.ours and not node.busy
+    return node.free or node.unkillable
 
 
 def _with(evidence: Sequence[Evidence], findings: Sequence[Finding], now: Moment) -> list[Evidence]:

@@ -86,11 +86,13 @@ def _parse(line: str) -> JournalRecord | None:
     try:
         raw = json.loads(line)
         at = moment(raw["at"])
-        words = [raw[key] for key in ("node", "pool", "reason", "instance")]
+        # Lines of earlier versions have no boot.
+        words = [raw[key] for key in ("node", "pool", "reason", "instance")] + [raw.get("boot", "")]
         checks: Iterable[Any] = raw["checks"]
         if not all(isinstance(word, str) for word in (*words, *checks)):
             return None
-        return JournalRecord(RecordKind(raw["kind"]), words[0], at, words[1], tuple(checks), words[2], words[3])
+        kind = RecordKind(raw["kind"])
+        return JournalRecord(kind, words[0], at, words[1], tuple(checks), words[2], words[3], words[4])
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
 

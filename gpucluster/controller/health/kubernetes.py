@@ -99,6 +99,10 @@ class KubernetesNodes:
 
         again_after_conflicts(write)
 
+    def reboot(self, node: str) -> None:
+        """Never asked for: the settings have no reboots with Kubernetes."""
+        raise Failed(f"{node} is not rebooted: only Slurm reboots nodes")
+
     def say_silent(self, seen: Mapping[str, Any], since: float, now: float) -> None:
         """Set the condition of a node to: its last report is too old.
 

@@ -8,6 +8,8 @@ down. 2.  Only a failed check whose reaction is to drain drains. What is unknown
 4.  The same machine a second time within `AGAIN`: it is drained, and a person decides on it.
 5.  Per pool and `WINDOW` at most `max_drained_percent` of its nodes, and at least one.
 6.  A node that we drained is undrained when each of the checks that led to it has passed since.
+7.  Where a reboot may fix all that failed, the reason states that it comes first: `repair` decides on it. With it, a
+node that slurmd drained because a process of a job did not end is drained by us, too.
 
 Times are of the controller alone, with the clock that never jumps where one boot is concerned: see `Moment`.
 """
@@ -18,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from gpucluster.controller.rules.slurm_nodes import POWER
+from gpucluster.controller.rules.slurm_nodes import BUSY, POWER, REBOOT
 from gpucluster.node_agent.checks.model import Status
 from gpucluster.node_agent.rules import reasons
 
@@ -29,6 +31,8 @@ AGAIN = 7 * 86400.0
 #: Seconds after which a drain that Slurm has not done is given up.
 _UNFINISHED = 600.0
 _FEWEST_FOR_A_SUSPECT = 2
+#: What stands for a check in the journal where slurmd could not end a process of a job.
+KILL_TASK = "kill_task"
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,8 @@ class Evidence:
         at: when the controller got it.
         drains: whether a failure drains the node (`Reaction.DRAIN`, by the controller's own registry).
         current: whether it may still accuse: the node has sent it since its last boot, and has been heard of lately.
+        reboot: whether a reboot of the node may fix it.
+        boot: the boot id of the node that sent it; empty where no node did.
     """
 
     node: str
@@ -75,6 +81,8 @@ class Evidence:
     at: Moment
     drains: bool
     current: bool
+    reboot: bool = False
+    boot: str = ""
 
     @property
     def accuses(self) -> bool:
@@ -114,6 +122,32 @@ class SchedulerNode:
         return self.drained and reasons.drained_by_checks(self.reason)
 
     @property
+    def lost(self) -> bool:
+        """It did not come back from our reboot. Slurm before 26.05 ends the drain when it notices that."""
+        down = "DOWN" in self.flags and not self.drained
+        return down and reasons.reboot_first(self.reason) and reasons.reboot_timed_out(self.reason)
+
+    @property
+    def unkillable(self) -> bool:
+        """It was drained by slurmd, because a process of a job did not end."""
+        return self.drained and not self.away and reasons.kill_task_failed(self.reason)
+
+    @property
+    def busy(self) -> bool:
+        """A job has it, or Slurm cleans up after one."""
+        return bool(self.flags & BUSY)
+
+    @property
+    def rebooting(self) -> bool:
+        """Slurm will reboot it, or has told it to."""
+        return bool(self.flags & REBOOT)
+
+    @property
+    def silent(self) -> bool:
+        """Its slurmd does not answer, or slurmctld has given it up."""
+        return bool(self.flags & {"DOWN", "NOT_RESPONDING"})
+
+    @property
     def free(self) -> bool:
         """No administrator and no other program has decided on it."""
         if self.drained or self.away or "FAIL" in self.flags:
@@ -136,11 +170,21 @@ class RecordKind(str, Enum):
     ENDED = "ended"
     #: What would have been done, in shadow mode.
     SHADOW = "shadow"
+    #: We are about to ask Slurm to reboot the node.
+    REBOOT = "reboot"
+    #: Slurm has taken that.
+    ASKED = "asked"
+    #: A reboot did not fix it, or can't: it is left to be replaced.
+    GIVEN_UP = "given_up"
 
 
 @dataclass(frozen=True)
 class JournalRecord:
-    """One line of the journal."""
+    """One line of the journal.
+
+    Args:
+        boot: of a reboot: the boot id that the node had.
+    """
 
     kind: RecordKind
     node: str
@@ -149,16 +193,28 @@ class JournalRecord:
     checks: tuple[str, ...] = ()
     reason: str = ""
     instance: str = ""
+    boot: str = ""
 
 
 @dataclass
-class _Episode:
-    """What the journal has of one node: the drain that is in force, and the earlier ones."""
+class Episode:
+    """What the journal has of one node: the drain that is in force with what followed, and the earlier ones."""
 
     drain: JournalRecord | None = None
     confirmed: bool = False
     earlier: list[JournalRecord] = field(default_factory=list)
     shadow: JournalRecord | None = None
+    reboot: JournalRecord | None = None
+    asked: bool = False
+    given_up: JournalRecord | None = None
+
+    def since_reboot(self, results: Iterable[Evidence], now: Moment) -> list[Evidence]:
+        """What the node has sent from a later boot than the one that we have ended."""
+        reboot = self.reboot
+        if reboot is None:
+            return []
+        later = [each for each in results if each.boot and each.boot != reboot.boot]
+        return [each for each in later if each.at.is_after(reboot.at, now)]
 
 
 class Action(str, Enum):
@@ -168,7 +224,11 @@ class Action(str, Enum):
     UNDRAIN = "undrain"
     #: Drain it, and let a person decide what follows.
     PERSON = "person"
-    #: It would be drained or undrained, but this is the shadow mode.
+    #: Ask Slurm to reboot it.
+    REBOOT = "reboot"
+    #: No reboot fixes it: leave it to be replaced.
+    GIVE_UP = "give_up"
+    #: It would be drained, undrained or rebooted, but this is the shadow mode.
     SHADOW = "shadow"
     #: Nothing; `reason` has the cause.
     NONE = "none"
@@ -182,6 +242,7 @@ class Decision:
         reason: of a drain, the one for Slurm; else for the operator.
         checks: those that led to it.
         repeats: the journal has it already, and Slurm has not done it yet.
+        boot: of a reboot: the boot id that the node has.
         holds: why a node that failed is not drained: "breaker" or "suspect"; else empty.
     """
 
@@ -191,6 +252,7 @@ class Decision:
     checks: tuple[str, ...]
     repeats: bool = False
     holds: str = ""
+    boot: str = ""
 
 
 @dataclass(frozen=True)
@@ -200,10 +262,12 @@ class PolicySettings:
     Args:
         max_drained_percent: of the nodes of a pool, in an hour; it is at least one node.
         shadow: report what would be done, and do nothing.
+        reboots: reboot nodes where that may fix them.
     """
 
     max_drained_percent: int = 20
     shadow: bool = False
+    reboots: bool = False
 
 
 @dataclass(frozen=True)
@@ -254,18 +318,16 @@ def suspects(nodes: Mapping[str, SchedulerNode], evidence: Iterable[Evidence]) -
 
 def open_drains(journal: Iterable[JournalRecord]) -> frozenset[str]:
     """The nodes with a drain of ours that has not ended, as far as the journal shows."""
-    return frozenset(name for name, episode in _episodes(journal).items() if episode.drain)
+    return frozenset(name for name, episode in episodes(journal).items() if episode.drain)
 
 
 def settle(now: Moment, nodes: Mapping[str, SchedulerNode], journal: Iterable[JournalRecord]) -> list[JournalRecord]:
     """What the journal lacks: Slurm has done what was begun, or it was ended by other means. To be written first."""
-    return list(_settled(now, nodes, _episodes(journal)))
+    return list(_settled(now, nodes, episodes(journal)))
 
 
-def _settled(
-    now: Moment, nodes: Mapping[str, SchedulerNode], episodes: Mapping[str, _Episode]
-) -> Iterator[JournalRecord]:
-    for name, episode in episodes.items():
+def _settled(now: Moment, nodes: Mapping[str, SchedulerNode], known: Mapping[str, Episode]) -> Iterator[JournalRecord]:
+    for name, episode in known.items():
         node, drain = nodes.get(name), episode.drain
         if drain is None:
             continue
@@ -274,7 +336,7 @@ def _settled(
             yield JournalRecord(RecordKind.ENDED, name, now)
         elif node.ours and not episode.confirmed:
             yield JournalRecord(RecordKind.DONE, name, now)
-        elif not node.ours and (episode.confirmed or now.since(drain.at) > _UNFINISHED):
+        elif not node.ours and not node.lost and (episode.confirmed or now.since(drain.at) > _UNFINISHED):
             yield JournalRecord(RecordKind.ENDED, name, now)
 
 
@@ -286,7 +348,7 @@ def decide(
     settings: PolicySettings,
 ) -> list[Decision]:
     """What is to be done now. The journal is settled (`settle`)."""
-    episodes = _episodes(journal)
+    known = episodes(journal)
     suspect = suspects(nodes, evidence)
     states = breakers(now, nodes, journal, settings)
     left = {pool: breaker.limit - breaker.drained for pool, breaker in states.items()}
@@ -295,26 +357,66 @@ def decide(
         by_node.setdefault(each.node, []).append(each)
     decisions = []
     for name in sorted(by_node):
-        node, episode = nodes.get(name), episodes.get(name, _Episode())
+        node, episode = nodes.get(name), known.get(name, Episode())
         results = sorted(by_node[name], key=lambda each: each.check)
-        failed = [each for each in results if each.accuses]
         if node is None:
+            failed = [each for each in results if each.accuses]
             if failed:
                 decisions.append(_none(name, failed, "the scheduler does not know this node"))
-        elif node.ours:
-            decisions += _undrain(now, node, episode, results, settings)
-        elif failed:
-            decision = _drain(now, node, episode, failed, suspect, left, settings)
-            if decision.action is not Action.NONE and not decision.repeats:
+            continue
+        for decision in _of_node(now, node, episode, results, suspect, left, settings):
+            if not node.ours and decision.action is not Action.NONE and not decision.repeats:
                 left[node.pool] -= 1
             decisions.append(decision)
     return decisions
 
 
+def _of_node(
+    now: Moment,
+    node: SchedulerNode,
+    episode: Episode,
+    results: Sequence[Evidence],
+    suspect: Mapping[tuple[str, str], int],
+    left: Mapping[str, int],
+    settings: PolicySettings,
+) -> Iterator[Decision]:
+    failed = [each for each in results if each.accuses]
+    if node.ours:
+        yield from _undrain(now, node, episode, results, settings)
+    elif node.lost and episode.drain is not None:
+        return  # `repair` decides on it
+    elif settings.reboots and node.unkillable:
+        yield _adopt(now, node, episode, left, settings)
+    elif failed:
+        yield _drain(now, node, episode, failed, suspect, left, settings)
+
+
+def _adopt(
+    now: Moment, node: SchedulerNode, episode: Episode, left: Mapping[str, int], settings: PolicySettings
+) -> Decision:
+    """Drain for ourselves what slurmd has drained. The second time within `AGAIN` no reboot comes first."""
+    drain, checks = episode.drain, (KILL_TASK,)
+    if drain is not None and not settings.shadow and drain.checks == checks:
+        return Decision(node.name, Action.DRAIN, drain.reason, checks, repeats=True)
+    again = any(
+        earlier.checks == checks and _same_machine(node, earlier) and now.since(earlier.at) < AGAIN
+        for earlier in episode.earlier
+    )
+    seen = f"{reasons.KILL_TASK_FAILED}{' again' if again else ''}: a process of a job did not end"
+    reason = reasons.of_checks([(KILL_TASK, seen)], again=False, reboot_first=not again)
+    if left.get(node.pool, 0) < 1:
+        words = f"the breaker is open: enough nodes of pool {node.pool} were drained within an hour"
+        return Decision(node.name, Action.NONE, f"{words} ({reason})", checks, holds="breaker")
+    if settings.shadow:
+        known = episode.shadow is not None and episode.shadow.checks == checks
+        return Decision(node.name, Action.SHADOW, f"would be taken over: {reason}", checks, repeats=known)
+    return Decision(node.name, Action.DRAIN, reason, checks)
+
+
 def _drain(
     now: Moment,
     node: SchedulerNode,
-    episode: _Episode,
+    episode: Episode,
     failed: Sequence[Evidence],
     suspect: Mapping[tuple[str, str], int],
     left: Mapping[str, int],
@@ -337,7 +439,8 @@ def _drain(
         again = drain.kind is RecordKind.PERSON
         return Decision(node.name, Action.PERSON if again else Action.DRAIN, drain.reason, drain.checks, repeats=True)
     again = any(_same_machine(node, earlier) and now.since(earlier.at) < AGAIN for earlier in episode.earlier)
-    reason = reasons.of_checks([(each.check, each.message) for each in sound], again=again)
+    first = settings.reboots and not again and all(each.reboot for each in failed)
+    reason = reasons.of_checks([(each.check, each.message) for each in sound], again=again, reboot_first=first)
     if left.get(node.pool, 0) < 1:
         words = f"the breaker is open: enough nodes of pool {node.pool} were drained within an hour; a person decides"
         return _none(node.name, sound, f"{words} ({reason})", "breaker")
@@ -348,7 +451,7 @@ def _drain(
 
 
 def _undrain(
-    now: Moment, node: SchedulerNode, episode: _Episode, results: Sequence[Evidence], settings: PolicySettings
+    now: Moment, node: SchedulerNode, episode: Episode, results: Sequence[Evidence], settings: PolicySettings
 ) -> Iterator[Decision]:
     drain = episode.drain
     failed = [each for each in results if each.accuses]
@@ -361,6 +464,9 @@ def _undrain(
             yield _none(node.name, failed, "it has failed twice: a person decides on it")
         return
     passed = {each.check for each in results if each.status is Status.PASS and each.at.is_after(drain.at, now)}
+    if any(each.status is Status.PASS for each in episode.since_reboot(results, now)):
+        # The process that did not end is gone with the boot.
+        passed.add(KILL_TASK)
     missing = [check for check in drain.checks if check not in passed]
     if failed or missing or not drain.checks:
         if failed:
@@ -388,12 +494,20 @@ def _replaced(node: SchedulerNode, drain: JournalRecord) -> bool:
     return not node.drained and not _same_machine(node, drain)
 
 
-def _episodes(journal: Iterable[JournalRecord]) -> dict[str, _Episode]:
-    episodes: dict[str, _Episode] = {}
+def episodes(journal: Iterable[JournalRecord]) -> dict[str, Episode]:
+    """What the journal has of each node."""
+    known: dict[str, Episode] = {}
     for record in journal:
-        episode = episodes.setdefault(record.node, _Episode())
+        episode = known.setdefault(record.node, Episode())
         if record.kind in (RecordKind.DRAIN, RecordKind.PERSON):
             episode.drain, episode.confirmed = record, False
+            episode.reboot, episode.asked, episode.given_up = None, False, None
+        elif record.kind is RecordKind.REBOOT:
+            episode.reboot, episode.asked = record, False
+        elif record.kind is RecordKind.ASKED:
+            episode.asked = True
+        elif record.kind is RecordKind.GIVEN_UP:
+            episode.given_up = record
         elif record.kind is RecordKind.DONE:
             episode.confirmed = True
         elif record.kind is RecordKind.SHADOW:
@@ -402,4 +516,5 @@ def _episodes(journal: Iterable[JournalRecord]) -> dict[str, _Episode]:
             if episode.confirmed:
                 episode.earlier.append(episode.drain)
             episode.drain, episode.confirmed = None, False
-    return episodes
+            episode.reboot, episode.asked, episode.given_up = None, False, None
+    return known

@@ -172,7 +172,8 @@ class HealthDaemon:
             if each.decision.node == node:
                 drains = each.decision.action in (Action.DRAIN, Action.PERSON) and each.succeeded
                 now = outlook.nodes.get(node)
-                held = each.decision.action is Action.NONE and now is not None and now.ours
+                stays = each.decision.action in (Action.NONE, Action.REBOOT, Action.GIVE_UP)
+                held = stays and now is not None and (now.ours or now.lost)
                 return HealthAnswer(drains or held, each.decision.reason)
         now = outlook.nodes.get(node)
         return HealthAnswer(now is not None and now.ours, now.reason if now is not None and now.ours else "")
@@ -180,7 +181,8 @@ class HealthDaemon:
     def tick(self) -> None:
         """One pass without a report, and the metrics."""
         with self._lock:
-            if self._settings.slurm and not self._control.is_quiet():
+            # A node that slurmd has drained is in no report.
+            if self._settings.slurm and (self._settings.reboots or not self._control.is_quiet()):
                 self._control.run()
             metrics.write(self._store, self._settings, self._drains, self._moment(), self._of_maintenance())
         if self._reactions is not None:

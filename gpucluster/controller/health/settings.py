@@ -31,6 +31,7 @@ class HealthSettings:
         pools: the permanent nodes of each pool; elastic: the names of its elastic ones, `gpu-e[1-6]`.
         reactions: what follows when jobs are hung or idle; None: nothing, because jobs are not watched.
         maintenance: what follows from maintenance that Oracle announces; None: no service reads the events.
+        reboots: whether nodes are rebooted where that may fix them. Only with Slurm.
     """
 
     slurm: bool
@@ -44,6 +45,7 @@ class HealthSettings:
     kubernetes: bool = False
     reactions: reactions.ReactionSettings | None = None
     maintenance: MaintenanceSettings | None = None
+    reboots: bool = False
 
     @classmethod
     def load(cls, file: Path = FILE) -> HealthSettings:
@@ -66,6 +68,7 @@ class HealthSettings:
                 kubernetes=bool(raw.get("kubernetes", False)),
                 reactions=_reactions(raw.get("reactions"), shadow=bool(raw["shadow"])),
                 maintenance=_maintenance(raw),
+                reboots=bool(raw["slurm"]) and bool(raw.get("reboots", False)),
             )
         except FileNotFoundError:
             raise Failed(
@@ -77,7 +80,7 @@ class HealthSettings:
     @property
     def policy(self) -> policy.PolicySettings:
         """Those of the policy."""
-        return policy.PolicySettings(self.max_drained_percent, self.shadow)
+        return policy.PolicySettings(self.max_drained_percent, self.shadow, self.reboots)
 
     def allows(self, address: str) -> bool:
         """Whether an address is that of a host, or in one of the cluster's networks."""

@@ -34,6 +34,9 @@ class NodeScheduler(Protocol):
     def undrain(self, node: str) -> None:
         """Undrain a node: it takes jobs again."""
 
+    def reboot(self, node: str) -> None:
+        """Reboot a node that is drained when no job has it. It stays drained."""
+
 
 class NoSlurm:
     """A cluster without Slurm: it has no nodes to drain."""
@@ -53,6 +56,10 @@ class NoSlurm:
     def undrain(self, node: str) -> None:
         """Never asked for."""
         raise Failed(f"{node} is not undrained: this cluster has no Slurm")
+
+    def reboot(self, node: str) -> None:
+        """Never asked for."""
+        raise Failed(f"{node} is not rebooted: this cluster has no Slurm")
 
 
 class SlurmCommands:
@@ -93,6 +100,15 @@ class SlurmCommands:
     def undrain(self, node: str) -> None:
         """Undrain a node: it takes jobs again."""
         ask("scontrol", "update", f"nodename={node}", "state=resume")
+
+    def reboot(self, node: str) -> None:
+        """Reboot a node that is drained when no job has it. It stays drained.
+
+        Without ASAP and nextstate slurmctld keeps the drain, and waits until no job has the node (slurmctld's
+        proc_req.c, controller.c and node_mgr.c of 22.05 to 25.11, power_save.c of 26.05). Of a node that is to be
+        rebooted already it changes nothing.
+        """
+        ask("scontrol", "reboot", node)
 
     def _lines(self, *names: str) -> list[slurm_nodes.NodeLine]:
         argv = ("scontrol", "--oneliner", "show", "node", ",".join(names)) if names else _ALL

@@ -25,7 +25,7 @@ from typing import Any
 from gpucluster.controller.health.journal import Journal, moment
 from gpucluster.controller.health.policy import Evidence, Moment
 from gpucluster.node_agent import bounded
-from gpucluster.node_agent.checks.model import Finding, HostReport, Profile
+from gpucluster.node_agent.checks.model import BEYOND_REBOOT, Finding, HostReport, Profile
 from gpucluster.node_agent.durable_file import replace
 
 FOLDER = Path("/var/lib/gpucluster/health")
@@ -167,12 +167,15 @@ class ReportStore:
 
     # --- both -----
 
-    def evidence(self, at: Moment, drains: Collection[str], only: str | None = None) -> list[Evidence]:
+    def evidence(
+        self, at: Moment, drains: Collection[str], only: str | None = None, reboots: Collection[str] = ()
+    ) -> list[Evidence]:
         """The last result of each check on each node.
 
         Args:
             drains: the checks whose failure drains.
             only: the node of interest; all by default.
+            reboots: the checks where a reboot may fix what failed, unless the finding states that it does not.
         """
         reports, findings = self.reports(), self._verify_findings()
         if only is not None:
@@ -191,8 +194,10 @@ class ReportStore:
                 for finding in each.report.findings:
                     if finding.subject != node:
                         continue
-                    check = finding.check
-                    add(Evidence(node, check, finding.status, finding.message, each.at, check in drains, heard))
+                    check, boot = finding.check, each.report.boot_id
+                    fixes = check in reboots and finding.evidence.get(BEYOND_REBOOT) is not True
+                    of = (finding.status, finding.message, each.at)
+                    add(Evidence(node, check, *of, check in drains, heard, reboot=fixes, boot=boot))
         for node, by_check in findings.items():
             for check, (when, finding) in by_check.items():
                 # It can undrain. A drain for it was decided when it was found.

@@ -31,6 +31,8 @@ _FLAG_OF_SIGN = {
 }
 #: The flags of a node that is powered down, is powering down or up, or is about to.
 POWER = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN", "POWER_UP"})
+#: Slurm will reboot the node when no job has it, or has told it to.
+REBOOT = frozenset({"REBOOT_REQUESTED", "REBOOT_ISSUED"})
 #: A job holds the node, or Slurm cleans up after one.
 BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 #: All signs.

@@ -32,6 +32,8 @@ EXIT_CODES: Mapping[Status, int] = {
     Status.FAIL: 2,
     Status.UNKNOWN: 3,
 }
+#: In the evidence of a finding, true: what was found is known to need more than a reboot of the host.
+BEYOND_REBOOT = "beyond_reboot"
 # What is known to be bad counts more than what is not known, and that more than a warning.
 BY_WEIGHT = (Status.SKIP, Status.PASS, Status.WARN, Status.UNKNOWN, Status.FAIL)
 
@@ -128,6 +130,7 @@ class Check(Generic[Expected]):
         timeout_s: how long measuring may take, in seconds.
         remedy: what the operator can do when it fails.
         reaction: what follows when it fails.
+        reboot: whether a reboot of the host may fix what it finds.
         judge: decides what the measurements mean: gets them (those of `needs` are there), what is expected of the host
             or of the cluster, and the subject: the name of the host, node, pair or pool, "" for the cluster.
         applies: whether there is anything to check: "" or the reason why not ("the shape has no GPUs"). The result is
@@ -146,6 +149,7 @@ class Check(Generic[Expected]):
     judge: Callable[[Measurements, Expected, str], CheckOutcome]
     applies: Callable[[Expected, str], str] = lambda _expected, _subject: ""
     hardware: bool = False
+    reboot: bool = False
 
 
 @dataclass(frozen=True)
@@ -225,7 +229,7 @@ class HostReport:
         profile: which checks ran.
         started: Unix time in seconds.
         duration_s: how long it took, in seconds, by a clock that never jumps.
-        boot_id: of the kernel, so that a restart between two reports can be seen.
+        boot_id: which boot of the host it is, so that a restart between two reports can be seen.
     """
 
     host: str

@@ -169,6 +169,7 @@ def _check(
     remedy: str,
     drain: bool = False,
     hardware: bool = False,
+    reboot: bool = False,
     timeout_s: float = 5.0,
 ) -> NodeCheck:
     return Check(
@@ -183,6 +184,8 @@ def _check(
         judge=judge,
         applies=lambda expected, _subject: applies(expected),
         hardware=hardware,
+        # Who is told to reset a GPU may restart the host: its driver resets all of them.
+        reboot=reboot or remedy in (_RESTART, _RESET),
     )
 
 
@@ -207,7 +210,7 @@ _GPU = (
     ),
     _check(
         "gpu_device_files", "device files of the GPUs", "gpu_device_files", gpu.device_files,
-        when=_WITH_JOBS, applies=_gpus, drain=True,
+        when=_WITH_JOBS, applies=_gpus, drain=True, reboot=True,
         remedy="Load the driver: look at `journalctl -k`, or restart the host",
     ),
     _check(
@@ -249,7 +252,7 @@ _GPU = (
     ),
     _check(
         "gpu_fabric", "GPUs that have joined the NVLink fabric", "nvidia_smi", gpu.fabric,
-        when=_WITH_JOBS, applies=_fabric, drain=True, remedy="Restart nvidia-fabricmanager, then the host",
+        when=_WITH_JOBS, applies=_fabric, drain=True, reboot=True, remedy="Restart nvidia-fabricmanager, then the host",
     ),
     _check(
         "fabric_manager", "NVIDIA's fabric manager runs", "fabric_manager", host.fabric_manager,
@@ -265,7 +268,7 @@ _GPU = (
     ),
     _check(
         "gpu_mig", "GPUs are divided (MIG) as the pool defines", "mig", mig.instances,
-        when=_WITH_JOBS, applies=_mig, drain=True,
+        when=_WITH_JOBS, applies=_mig, drain=True, reboot=True,
         remedy="Run on the host when no job runs: systemctl restart gpucluster-mig; then restart the host",
     ),
     _check(
@@ -377,3 +380,8 @@ def of_hardware() -> frozenset[str]:
 def drains() -> frozenset[str]:
     """The names of the checks whose failure drains the node."""
     return frozenset(check.name for check in CHECKS if check.reaction is Reaction.DRAIN)
+
+
+def reboots() -> frozenset[str]:
+    """The names of the checks whose failure drains the node, and which a reboot may fix."""
+    return frozenset(check.name for check in CHECKS if check.reaction is Reaction.DRAIN and check.reboot)

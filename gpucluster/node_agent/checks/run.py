@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection
 
 from gpucluster.node_agent.checks import registry, side_by_side
-from gpucluster.node_agent.checks.collect.place import MeasuredHost, Unmeasured, measure
+from gpucluster.node_agent.checks.collect.place import MeasuredHost, Unmeasured, boot_of, measure
 from gpucluster.node_agent.checks.model import Finding, HostReport, Profile, Status, evaluate
 
 
@@ -40,7 +40,7 @@ def run(host: MeasuredHost, profile: Profile, off: Collection[str] = (), name: s
         for each in checks
     )
     try:
-        boot_id = host.boot_id()
+        boot_id = boot_of(host.root)
     except Unmeasured:
         boot_id = ""
     return HostReport(subject, profile, started, round(host.monotonic() - begin, 3), boot_id, findings)

@@ -105,7 +105,8 @@ def _held(options: argparse.Namespace) -> bool:
     if options.hold:
         # The results of the checks are judged here if the controller can't be asked.
         failed = [(each.check, each.message) for each in accusations(report, registry.drains())]
-        if answer.drained if answer is not None else bool(failed):
+        # A node that its reboot has fixed is drained until its slurmd has registered, and the controller undrains it.
+        if failed and (answer is None or answer.drained):
             words = reasons.of_checks(failed, again=False)
             _log(syslog.LOG_ERR, f"this host does not become a node: {words}")
             # With Kubernetes the autoscaler reads it: it looks for these words.

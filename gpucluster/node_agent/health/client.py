@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from gpucluster.node_agent import in_child
+from gpucluster.node_agent.checks.collect.place import boot_of
 from gpucluster.node_agent.checks.model import Finding, HostReport, Profile, Status
 from gpucluster.node_agent.errors import Failed
 from gpucluster.node_agent.health import credentials
@@ -22,7 +23,6 @@ _LONGEST_ANSWER = 64 * 1024
 #: Of a finding in a message: an error may have put a whole log into it.
 _LONGEST_WORDS = 2000
 _MOST_EVIDENCE = 8000
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 @dataclass(frozen=True)
@@ -65,8 +65,7 @@ def measure(profile: Profile, seconds: float, checks: Callable[[Profile], HostRe
         reason = str(error) or "no report"
     name = socket.gethostname().partition(".")[0]
     finding = Finding("profile", name, Status.UNKNOWN, f"the checks gave no report: {reason}"[:_LONGEST_WORDS])
-    boot = _BOOT_ID.read_text().strip()
-    return HostReport(name, profile, started, time.monotonic() - began, boot, (finding,))
+    return HostReport(name, profile, started, time.monotonic() - began, boot_of(Path("/")), (finding,))
 
 
 def shortened(report: HostReport) -> dict[str, Any]:

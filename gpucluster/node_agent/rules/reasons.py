@@ -26,6 +26,12 @@ RETURNED = f"{PREFIX} its physical host was found bad:"
 #: The beginning of the reason of a node that failed checks, and of one that failed them again: a person decides on it.
 FAILED_CHECKS = f"{PREFIX} check failed:"
 FOR_A_PERSON = f"{PREFIX} check failed again, a person decides:"
+#: The beginning of the reason of a node that failed checks which a reboot may fix: it is tried before a replacement.
+REBOOT_FIRST = f"{PREFIX} check failed, reboot first:"
+#: What slurmd writes when it could not end a process of a job. It stands for a check in our reason.
+KILL_TASK_FAILED = "Kill task failed"
+#: What slurmctld adds where a node did not boot within ResumeTimeout (22.05 to 26.05).
+_REBOOT_TIMED_OUT = "reboot timed out"
 #: Characters of a reason. Slurm has no limit, but a longer text is not read.
 LONGEST = 400
 #: The user of slurmctld: `SlurmUser` in slurm.conf.
@@ -40,7 +46,7 @@ _SLURM = (
     "Duplicate jobid",
     "Epilog error",
     "Job env setup error",
-    "Kill task failed",
+    KILL_TASK_FAILED,
     "Low CPUs",
     "Low RealMemory",
     "Low TmpDisk",
@@ -54,7 +60,7 @@ _SLURM = (
     "SlurmdSpoolDir is full",
     "batch job complete failure",
     "gres/",
-    "reboot timed out",
+    _REBOOT_TIMED_OUT,
     "switch_g_job_postfini failed",
 )
 # An administrator has asked for a reboot (`scontrol reboot ASAP`), and slurmctld reports how far it is.
@@ -97,7 +103,22 @@ def drained_for_its_host(reason: str) -> bool:
 
 def drained_by_checks(reason: str) -> bool:
     """Whether failed checks drained the node, and who decides on it now does not matter."""
-    return reason.startswith((FAILED_CHECKS, FOR_A_PERSON))
+    return reason.startswith((FAILED_CHECKS, FOR_A_PERSON, REBOOT_FIRST))
+
+
+def reboot_first(reason: str) -> bool:
+    """Whether a reboot is tried before the node is replaced, no matter what slurmctld has added."""
+    return reason.startswith(REBOOT_FIRST)
+
+
+def reboot_timed_out(reason: str) -> bool:
+    """Whether the node did not come back from a reboot, and slurmctld has given it up."""
+    return reason.rpartition(" : ")[2].startswith(_REBOOT_TIMED_OUT)
+
+
+def kill_task_failed(reason: str) -> bool:
+    """Whether slurmd drained the node, because a process of a job did not end."""
+    return not reason.startswith(PREFIX) and reason.rpartition(" : ")[2].startswith(KILL_TASK_FAILED)
 
 
 def from_administrator(reason: str, user: str = "") -> bool:
@@ -106,31 +127,35 @@ def from_administrator(reason: str, user: str = "") -> bool:
     return theirs or reason.startswith(FOR_A_PERSON)
 
 
-def of_checks(checks: Iterable[tuple[str, str]], *, again: bool) -> str:
+def of_checks(checks: Iterable[tuple[str, str]], *, again: bool, reboot_first: bool = False, outcome: str = "") -> str:
     """The reason of a node that failed checks.
 
     Args:
         checks: the name of each, and what was seen.
         again: it has failed before, so that a person decides on it.
+        reboot_first: a reboot may fix it.
+        outcome: what a reboot has changed; it comes last.
     """
     names: dict[str, list[str]] = {}
     for check, message in checks:
         names.setdefault(message, []).append(check)
     # Where a tool refuses to answer, all checks that need it have the same message.
     seen = "; ".join(f"{', '.join(those)}: {message}" for message, those in names.items())
-    return storable(f"{FOR_A_PERSON if again else FAILED_CHECKS} {seen}")
+    beginning = FOR_A_PERSON if again else REBOOT_FIRST if reboot_first else FAILED_CHECKS
+    end = f" ({outcome})" if outcome else ""
+    return storable(f"{beginning} {seen}", LONGEST - len(end)) + end
 
 
 def first_check(reason: str) -> str:
     """The first check in a reason of `of_checks`; empty in any other reason."""
-    for beginning in (FOR_A_PERSON, FAILED_CHECKS):
+    for beginning in (FOR_A_PERSON, FAILED_CHECKS, REBOOT_FIRST):
         if reason.startswith(beginning):
             return reason[len(beginning) :].partition(":")[0].partition(",")[0].strip()
     return ""
 
 
-def storable(words: str) -> str:
-    """A text that Slurm can store and print: one line, no quotes, not too long."""
+def storable(words: str, longest: int = LONGEST) -> str:
+    """A text that Slurm can store and print: one line, no quotes, not longer than so many characters."""
     line = " ".join("".join(sign if sign.isprintable() else " " for sign in words).split())
     line = line.replace('"', "'").replace("\\", "/").replace("|", "/")
-    return line if len(line) <= LONGEST else line[: LONGEST - 3] + "..."
+    return line if len(line) <= longest else line[: longest - 3] + "..."

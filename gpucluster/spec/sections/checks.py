@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -12,6 +12,7 @@ CHECK_PATTERN = r"^[a-z][a-z0-9_]{0,59}$"
 CheckName = Annotated[str, Field(pattern=CHECK_PATTERN)]
 Interval = Annotated[int, Field(ge=10, le=86_400)]
 Percent = Annotated[int, Field(ge=1, le=100)]
+Repair = Literal["none", "reboot"]
 
 
 class Checks(SpecPart):
@@ -36,4 +37,10 @@ class Checks(SpecPart):
         default=20,
         description="How many nodes of a pool failed checks may drain within an hour, in percent of its nodes; one "
         "node always. Beyond that an operator decides.",
+    )
+    repair: Repair = Field(
+        default="none",
+        description="What is tried before a node that failed checks is left to be replaced. `reboot`: a drained node "
+        "is rebooted once when no job has it, where that may fix what failed, or where Slurm could not end a process "
+        "of a job (`Kill task failed`). It needs `scheduler: slurm` and `enabled`.",
     )

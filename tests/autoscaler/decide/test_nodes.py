@@ -367,6 +367,74 @@ def test_scenario_28_what_slurm_itself_drained_is_replaced_when_its_jobs_have_en
     assert not any("administrator" in line for line in lines)
 
 
+FIRST = "gpucluster: check failed, reboot first: gpu_xid: Xid 79"
+
+
+@pytest.mark.parametrize(
+    ("words", "reason", "user"),
+    [
+        ("IDLE+CLOUD+DRAIN", FIRST, "slurm"),
+        ("IDLE+CLOUD+DRAIN", "Kill task failed", "root"),
+        ("IDLE+CLOUD+DRAIN+REBOOT_REQUESTED", FIRST, "slurm"),
+        ("DOWN+CLOUD+DRAIN+REBOOT_ISSUED", f"{FIRST} : reboot issued", "slurm"),
+        # Back, and its checks are not judged yet.
+        ("IDLE+CLOUD+DRAIN", f"{FIRST} : reboot issued", "slurm"),
+    ],
+)
+def test_what_a_reboot_may_fix_is_not_replaced_before_it(words: str, reason: str, user: str) -> None:
+    for reboots in (True, False):
+        world = World(replace(policy(), reboots=reboots))
+        world.serve("gpu-e1")
+        world.node("gpu-e1", words, reason, reason_user=user)
+        for _ in range(20):
+            world.reconcile(100)
+            if reboots:
+                assert not world.the(PowerDown)
+                assert not world.the(Terminate)
+            elif world.the(PowerDown):
+                break
+        else:
+            assert reboots, "without a service that reboots it, it is replaced at once"
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("IDLE+CLOUD+DRAIN", "gpucluster: check failed: gpu_xid: Xid 79 (still so after a reboot)"),
+        ("DOWN+CLOUD+DRAIN", "gpucluster: check failed: gpu_xid: Xid 79 (it did not come back from a reboot)"),
+    ],
+)
+def test_what_no_reboot_has_fixed_is_replaced(words: str, reason: str) -> None:
+    world = World(replace(policy(), reboots=True))
+    world.serve("gpu-e1")
+    world.node("gpu-e1", words, reason, reason_user="slurm")
+    world.reconcile(100)
+    (given_up,) = world.the(PowerDown)
+    assert "reboot" in given_up.why
+
+
+def test_a_node_that_slurm_gave_up_after_its_reboot_is_replaced_when_it_was_silent_for_long() -> None:
+    """The health service gives it another reason within seconds. Without that service it is replaced all the same."""
+    world = World(replace(policy(), reboots=True))
+    world.serve("gpu-e1")
+    world.node(
+        "gpu-e1", "DOWN+CLOUD+NOT_RESPONDING", f"{FIRST} : reboot issued : reboot timed out", reason_user="slurm"
+    )
+    world.reconcile(1)
+    assert not world.the(PowerDown)
+    world.reconcile(world.policy.times.silent_grace + 1)
+    assert world.the(PowerDown)
+
+
+def test_an_instance_that_is_gone_waits_for_no_reboot() -> None:
+    world = World(replace(policy(), reboots=True))
+    world.serve("gpu-e1")
+    world.becomes("gpu-e1", "STOPPED")
+    world.node("gpu-e1", "DOWN+CLOUD+DRAIN+REBOOT_ISSUED", f"{FIRST} : reboot issued", reason_user="slurm")
+    world.reconcile(100)
+    assert world.the(PowerDown)
+
+
 @pytest.mark.parametrize("words", [LOST, DEAD])
 def test_scenario_28_what_an_operator_took_down_is_left_alone(words: str) -> None:
     world = World()

@@ -28,7 +28,13 @@ class Site:
         self.slurm.killed = ""
         self.store = ReportStore(self.folder, interval=300)
         self.control = Control(
-            self.store, self.slurm, self.settings, drains=DRAINS, moment=self.clock, say=self.said.append
+            self.store,
+            self.slurm,
+            self.settings,
+            drains=DRAINS,
+            fixable={"gpu"},
+            moment=self.clock,
+            say=self.said.append,
         )
 
     def send(self, results: dict[str, Status], name: str = "compute-1", **more: object) -> Outlook:

@@ -1,4 +1,4 @@
-"""A double of Slurm for the health service: nodes that are drained and undrained in memory.
+"""A double of Slurm for the health service: nodes that are drained, undrained and rebooted in memory.
 
 It does not prove how slurmctld answers; the end-to-end tests (`test_people.py`, `test_main_path.py`) have a real one.
 """
@@ -42,12 +42,20 @@ class SlurmDouble:
     def undrain(self, node: str) -> None:
         self._change(("undrain", node, ""))
 
+    def reboot(self, node: str) -> None:
+        self._change(("reboot", node, ""))
+
     def _change(self, change: tuple[str, str, str]) -> None:
         if self.killed == "before":
             raise KilledError
         verb, name, reason = change
         node = self.state[name]
-        flags = node.flags | {"DRAIN"} if verb == "drain" else node.flags - {"DRAIN"}
+        if verb == "reboot":
+            # As slurmctld shows it: the base state is DOWN until the node has registered again.
+            flags = node.flags - IDLE | {"DOWN", "REBOOT_ISSUED"}
+            reason = f"{node.reason} : reboot issued"
+        else:
+            flags = node.flags | {"DRAIN"} if verb == "drain" else node.flags - {"DRAIN"}
         self.state[name] = replace(node, flags=flags, reason=reason)
         self.changes.append(change)
         if self.killed == "after":

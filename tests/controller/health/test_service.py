@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +60,9 @@ class Site:
         self.clock = ControllerClock()
         self.store = ReportStore(folder, interval=300)
         self.control = Control(
-            self.store, self.slurm, self.settings.policy, drains=DRAINS, moment=self.clock, say=lambda _words: None
-        )
+            self.store, self.slurm, self.settings.policy, drains=DRAINS, fixable={"gpu"}, moment=self.clock,
+            say=lambda _words: None,
+        )  # fmt: skip
         self.service = HealthDaemon(
             self.settings, self.store, self.slurm, self.control, drains=DRAINS, moment=self.clock, unseal=unseal,
             records=job_records.JobRecordFolder(records) if records else None,
@@ -308,3 +310,40 @@ def test_a_full_disk_of_the_controller_loses_no_record(keeping: tuple[Site, Path
     folder.rmdir()
     answer = site.said(f"0 {json.dumps({'job_record': _record()})}".encode())
     assert answer["refused"] is False
+
+
+@pytest.fixture
+def rebooting(tmp_path: Path) -> Iterator[Site]:
+    found = Site(tmp_path, reboots=True)
+    yield found
+    found.listener.close()
+    found.thread.join(PATIENCE_S)
+
+
+def test_a_node_that_waits_for_its_reboot_takes_no_job(rebooting: Site) -> None:
+    site = rebooting
+    assert site.send(report("compute-1", BAD)).drained
+    # This report begins the reboot. Its prolog fails as before.
+    assert site.send(report("compute-1", BAD)).drained
+    assert [change[0] for change in site.slurm.changes] == ["drain", "reboot"]
+    # Still so in its next boot: it is given up, and takes no job.
+    assert site.send(report("compute-1", BAD, boot="second")).drained
+    assert [change[0] for change in site.slurm.changes] == ["drain", "reboot", "drain"]
+
+
+def test_what_slurmd_drained_takes_no_job_when_a_report_begins_its_reboot(rebooting: Site) -> None:
+    site = rebooting
+    site.send(report("compute-1", GOOD))
+    node = site.slurm.state["compute-1"]
+    site.slurm.state["compute-1"] = replace(node, flags=node.flags | {"DRAIN"}, reason="Kill task failed")
+    site.service.tick()
+    assert site.send(report("compute-1", GOOD)).drained
+    assert [change[0] for change in site.slurm.changes] == ["drain", "reboot"]
+
+
+def test_what_slurmd_drained_is_seen_without_a_report_of_it(rebooting: Site, site: Site) -> None:
+    for each, changes in ((rebooting, ["drain"]), (site, [])):
+        node = each.slurm.state["compute-2"]
+        each.slurm.state["compute-2"] = replace(node, flags=node.flags | {"DRAIN"}, reason="Kill task failed")
+        each.service.tick()
+        assert [change[0] for change in each.slurm.changes] == changes

@@ -96,3 +96,11 @@ def test_a_host_without_the_file_is_not_a_controller(tmp_path: Path) -> None:
     (tmp_path / "broken").write_text("{")
     with pytest.raises(Failed, match="broken can't be read"):
         HealthSettings.load(tmp_path / "broken")
+
+
+@pytest.mark.parametrize(
+    ("changes", "reboots"),
+    [({}, False), ({"reboots": True}, True), ({"reboots": True, "slurm": False, "kubernetes": True}, False)],
+)
+def test_only_slurm_reboots_nodes(changes: dict[str, Any], reboots: bool, tmp_path: Path) -> None:
+    assert load(tmp_path, **changes).policy.reboots is reboots

@@ -48,10 +48,13 @@ def test_what_is_asked_for(scontrol: Path) -> None:
     slurm = SlurmCommands(lambda _name: "")
     slurm.drain("gpu-1", "gpucluster: check failed: gpu: 7 of 8")
     slurm.undrain("gpu-1")
+    slurm.reboot("gpu-1")
     drain, undrain = ["state=drain", "reason=gpucluster: check failed: gpu: 7 of 8"], ["state=resume"]
     assert (scontrol / "asked").read_text().splitlines() == [
         *("update", "nodename=gpu-1", *drain),
         *("update", "nodename=gpu-1", *undrain),
+        # Neither ASAP nor nextstate: slurmctld would end the drain before the checks have passed.
+        *("reboot", "gpu-1"),
     ]
 
 

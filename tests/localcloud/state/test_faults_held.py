@@ -56,15 +56,15 @@ def test_a_boot_and_a_termination_go_on_when_the_fault_is_removed(api: Api, subn
 
 
 def test_a_boot_is_still_held_after_a_restart_and_while_the_file_is_damaged(api: Api, subnet: Any) -> None:
-    api.faults({"operation": "BootInstance", "display_name": "held", "until_removed": True})
-    first = launch(api, subnet, "held")
+    api.faults({"operation": "BootInstance", "display_name": "held-again", "until_removed": True})
+    first = launch(api, subnet, "held-again")
     api.kill()
     api.start()
     faults = api.home / "faults.json"
     kept = faults.read_text()
     faults.write_text("[")
     faults.write_text(kept)
-    second = launch(api, subnet, "free")
+    second = launch(api, subnet, "free-again")
     wait_for("the other instance runs", lambda: state(api, second) == "RUNNING")
     assert state(api, first) == "PROVISIONING"
     api.faults()

@@ -237,3 +237,11 @@ def test_every_measurement_of_the_registry_is_made_and_needed() -> None:
     assert len({check.name for check in registry.CHECKS}) == len(registry.CHECKS)
     assert all(check.profiles and check.remedy and check.title for check in registry.CHECKS)
     assert NODE.off == ()
+
+
+def test_a_reboot_comes_first_where_it_may_fix_what_was_found() -> None:
+    fixable = registry.reboots()
+    assert fixable <= registry.drains()
+    assert {"gpu_driver", "gpu_xid", "gpu_ecc", "gpu_row_remap", "gpu_nvlink", "gpu_count", "rdma_links"} <= fixable
+    # Disks, shares and memory modules are the same after a reboot.
+    assert not fixable & {"drives", "memory", "mounts", "root_file_system", "local_disk", "dcgm_long", "rdma_errors"}

@@ -95,3 +95,22 @@ def test_what_a_prolog_runs_loads_no_http_client() -> None:
     """It is two fifths of the time until the checks of each job begin."""
     code = "import sys; import gpucluster.node_agent.health.__main__; print('http.client' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("finds", "drained", "held"),
+    [
+        (Status.FAIL, True, 1),
+        (Status.FAIL, False, 0),
+        # Its reboot has fixed it: the controller undrains it when its slurmd has registered.
+        (Status.PASS, True, 0),
+        (Status.UNKNOWN, True, 0),
+    ],
+)
+def test_an_elastic_node_of_slurm_is_held_for_what_fails_in_this_boot_alone(
+    node: dict[str, Any], monkeypatch: pytest.MonkeyPatch, finds: Status, drained: bool, held: int
+) -> None:
+    node["finds"] = finds
+    monkeypatch.setattr(client, "send", lambda *_: client.HealthAnswer(drained, "gpucluster: a reason"))
+    assert gate(node, "--hold", "--controller", "10.0.0.2") == held
+    assert node["marker"].exists() is not bool(held)

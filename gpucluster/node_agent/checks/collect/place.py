@@ -98,6 +98,23 @@ class MeasuredHost:
         return read(self.path("/proc/sys/kernel/random/boot_id"))
 
 
+def boot_of(root: Path) -> str:
+    """Which boot of a host this is: another one has another text.
+
+    It is the kernel's name of its boot, with the time when the first process began, in ticks since then (proc(5)): a
+    host of the local cloud is a container that boots, and has the kernel of its machine.
+
+    Raises:
+        Unmeasured: the kernel's name can't be read.
+    """
+    kernel = read(root / "proc/sys/kernel/random/boot_id")
+    try:
+        # The second field is a name, which may have brackets and blanks; the time is the 22nd field.
+        return f"{kernel}-{(root / 'proc/1/stat').read_text().rpartition(')')[2].split()[19]}"
+    except (OSError, IndexError):
+        return kernel
+
+
 #: Makes a measurement within some seconds.
 Collector = Callable[[MeasuredHost, float], object]
 

@@ -12,8 +12,10 @@ is not known is a warning, and so is a known one that calls itself fatal: the op
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from gpucluster.node_agent.checks import model
 from gpucluster.node_agent.checks.expected import NodeExpectation
 from gpucluster.node_agent.checks.judges.parts import PartResult, sum_up
 from gpucluster.node_agent.checks.model import CheckOutcome, Measurements, Status
@@ -42,6 +44,8 @@ HARDWARE: Mapping[int, str] = {
     156: "a resource was retired",
     158: "fatal timeout",
 }
+#: Of these: the ones for which the catalogue asks for hands on the machine (CHECK_MECHANICALS), not for a reset.
+BEYOND_REBOOT = frozenset({54})
 #: The work of a user's program, or its end (RESTART_APP, and 45 which follows other errors).
 OF_PROGRAMS = frozenset(
     {8, 11, 13, 25, 31, 32, 39, 40, 41, 43, 45, 60, 68, 69, 70, 71, 72, 75, 76, 77, 80, 82, 83, 84, 85, 86, 88, 89}
@@ -92,7 +96,10 @@ def judge(measured: Measurements, expected: NodeExpectation, _subject: str) -> C
         # The log of a host of the local cloud is that of its machine, which may run for months.
         status = Status.SKIP if expected.hardware_emulated else Status.UNKNOWN
         parts.append(PartResult(status, f"the kernel log reaches back {log['covers_s'] / 60:.0f} min only"))
-    return sum_up(parts, "no Xid that asks for a reset or a repair since the boot")
+    outcome = sum_up(parts, "no Xid that asks for a reset or a repair since the boot")
+    if not BEYOND_REBOOT & {event["xid"] for event in log["xids"]}:
+        return outcome
+    return replace(outcome, evidence={**outcome.evidence, model.BEYOND_REBOOT: True})
 
 
 def _when(event: Mapping[str, Any]) -> str:

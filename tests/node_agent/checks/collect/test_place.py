@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpucluster.node_agent.checks.collect.place import MeasuredHost, measure
+from gpucluster.node_agent.checks.collect.place import MeasuredHost, boot_of, measure
 from gpucluster.node_agent.checks.model import Missing
-from tests.node_agent.checks.collect.measured_tree import collect
+from tests.node_agent.checks.collect.measured_tree import collect, write
 from tests.node_agent.checks.measured import healthy
 
 
@@ -43,3 +43,13 @@ def test_what_a_collector_did_not_foresee_is_a_reason(host: MeasuredHost) -> Non
         raise RuntimeError("strange")
 
     assert measure(breaks, host, 1.0) == Missing("measuring failed: RuntimeError: strange")
+
+
+def test_a_container_that_boots_again_has_another_boot_with_the_same_kernel(host: MeasuredHost) -> None:
+    stat = "1 (a) b (init) S 0 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 {} 170000 2000 18446744073709551615\n"
+    kernel = boot_of(host.root)
+    boots = []
+    for ticks in (312, 90417):
+        write(host.root / "proc/1/stat", stat.format(ticks))
+        boots.append(boot_of(host.root))
+    assert boots == [f"{kernel}-312", f"{kernel}-90417"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.node_agent.checks.model import Status
+from gpucluster.node_agent.checks.model import BEYOND_REBOOT, Status
 from tests.node_agent.checks.judges.results import FAIL, PASS, UNKNOWN, WARN
 from tests.node_agent.checks.measured import healthy, judged
 
@@ -49,3 +49,8 @@ def test_a_log_that_lost_its_beginning_proves_faults_only() -> None:
     assert judged("gpu_xid", xid(79, whole=False)).status is FAIL
     assert judged("gpu_xid", xid(31, whole=False)).status is UNKNOWN
     assert judged("gpu_xid", xid(94, whole=False)).status is UNKNOWN
+
+
+@pytest.mark.parametrize(("number", "beyond"), [(54, True), (79, False), (48, False), (31, False)])
+def test_an_xid_that_asks_for_hands_on_the_machine_states_that_no_reboot_fixes_it(number: int, beyond: bool) -> None:
+    assert judged("gpu_xid", xid(number)).evidence.get(BEYOND_REBOOT, False) is beyond
