@@ -273,7 +273,7 @@ def _phases(
     on_kubernetes = spec.scheduler == "kubernetes"
     emptying = OnKubernetes(connections.control_plane) if on_kubernetes else OnSlurm(draining, on_event)
     reporting = HostReporting(spec=spec, paths=paths, reports=clients.host_reports, on_event=on_event)
-    elastic_replacement = ElasticReplacement(emptying, clients.elastic, reporting, on_event)
+    elastic_replacement = ElasticReplacement(emptying, clients.elastic, reporting=reporting, on_event=on_event)
     elastic_teardown = ElasticTeardown(spec, clients.elastic, controller)
     resizing = Resizing(
         spec=spec,

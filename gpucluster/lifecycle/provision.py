@@ -224,7 +224,7 @@ class Provisioning:
             plain = self._terraform()
             built = bool(saved.compartment) or plain.state_is_damaged or bool(plain.addresses())
             cloud.start(to_build=False)
-            if plain.state_is_damaged and not recovering and not self._tagged().find():
+            if not recovering and not plain.restore_state() and not self._tagged().find():
                 plain.set_damaged_state_aside()
             # A damaged state is refused below. Preflight explains better why a cloud refuses to list anything.
             sound = recovering or not plain.state_is_damaged

@@ -205,6 +205,7 @@ class ElasticReplacement:
         self,
         scheduler: Emptying,
         elastic: Callable[[], ElasticInstances],
+        *,
         reporting: HostReporting,
         on_event: Sink,
     ) -> None:

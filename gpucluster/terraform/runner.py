@@ -350,6 +350,10 @@ class Terraform:
         """Whether the state is a local file that is not a state. Everything that reads it is refused then."""
         return self._state.damaged is not None
 
+    def restore_state(self) -> bool:
+        """Use Terraform's own copy instead of a damaged state, as after a kill. Returns whether it is sound now."""
+        return self._state.restore()
+
     def set_damaged_state_aside(self) -> None:
         """Go on without a damaged state: nothing of the cluster exists, or it is found by its tags."""
         self._state.set_aside()

@@ -149,6 +149,14 @@ def on_this_machine(paths: ClusterPaths) -> StateContents | None:
         return StateContents({})
 
 
+def _is_sound(file: Path) -> bool:
+    """Whether a file is a state at all."""
+    try:
+        return isinstance(bounded.load(file).get("version"), int)
+    except (OSError, ValueError, AttributeError):
+        return False
+
+
 class TerraformState:
     """The state of one cluster.
 
@@ -247,13 +255,7 @@ class TerraformState:
         if location is None or location.backend.remote:
             return None
         file = Path(location.backend.config["path"])
-        try:
-            sound = isinstance(bounded.load(file).get("version"), int)
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, AttributeError):
-            sound = False
-        return None if sound else file
+        return None if not file.exists() or _is_sound(file) else file
 
     def set_aside(self) -> None:
         """Rename a damaged file: the next command begins without a state."""
@@ -262,6 +264,26 @@ class TerraformState:
             copy = file.with_name(f"{file.name}.damaged-{_now()}")
             file.replace(copy)
             warn(self._on_event, "terraform", f"the state was damaged, and is not used any more; copy: {copy}")
+
+    def restore(self) -> bool:
+        """Put Terraform's own copy, of before its last command, in the place of a damaged file.
+
+        Terraform writes a local state over the old one. If it is killed at that moment, a part of it is left. What the
+        killed command has created is not in the copy: it is found by its tags.
+
+        Returns:
+            whether the state is sound now.
+        """
+        file = self.damaged
+        if file is None:
+            return True
+        copy = file.with_name(f"{file.name}.backup")
+        if not _is_sound(copy):
+            return False
+        self.set_aside()
+        write_private(file, read_saved(copy))
+        warn(self._on_event, "terraform", f"the state of before Terraform's last command is used: {copy}")
+        return True
 
     def remove(self, addresses: Sequence[str]) -> None:
         """Take these out of the state. Nothing in the cloud is changed.

@@ -36,7 +36,7 @@ def paths(tmp_path: Path) -> ClusterPaths:
 def _provisioning(paths: ClusterPaths, cloud: Any) -> Provisioning:
     unused: Any = None
     spec = loads(LOCAL, "cluster.yml")
-    empty: Any = SimpleNamespace(state_is_damaged=False, addresses=tuple)
+    empty: Any = SimpleNamespace(state_is_damaged=False, restore_state=lambda: True, addresses=tuple)
     nothing = Findings({})
     adoption: Any = SimpleNamespace(
         survey=lambda _terraform: AdoptionSurvey(nothing, {}),

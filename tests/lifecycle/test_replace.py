@@ -85,7 +85,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
 
 def replacement(draining: DrainingDouble, cloud: CloudDouble, on_event: Callable[[Event], None]) -> ElasticReplacement:
     scheduler = OnSlurm(cast(Draining, draining), on_event)
-    return ElasticReplacement(scheduler, lambda: cast(ElasticInstances, cloud), NO_REPORTS, on_event)
+    return ElasticReplacement(scheduler, lambda: cast(ElasticInstances, cloud), reporting=NO_REPORTS, on_event=on_event)
 
 
 def test_an_elastic_node_is_drained_and_awaited_until_its_own_instance_goes(events: list[Event]) -> None:
@@ -167,7 +167,9 @@ def test_with_kubernetes_its_pods_leave_and_its_instance_is_awaited(events: list
     running = {"compute-e1": "one RUNNING", "compute-e2": "two RUNNING"}
     cloud = CloudDouble(running, running, {"compute-e2": "two RUNNING"}, {})
     scheduler = OnKubernetes(cast(ControlPlaneClient, plane))
-    replacing_them = ElasticReplacement(scheduler, lambda: cast(ElasticInstances, cloud), NO_REPORTS, events.append)
+    replacing_them = ElasticReplacement(
+        scheduler, lambda: cast(ElasticInstances, cloud), reporting=NO_REPORTS, on_event=events.append
+    )
     replacing_them.replace(["compute-e1", "compute-e2"], timeout)
     assert plane.drained == [({"compute-e1": CHANGED, "compute-e2": CHANGED}, timeout)]
     assert [each.status for each in events] == ["deleting", "deleting", "deleted", "deleted"]
@@ -177,7 +179,9 @@ def test_with_kubernetes_what_an_operator_cordoned_is_refused(events: list[Event
     plane = ControlPlaneDouble(KubernetesNode("compute-e1", "True", cordoned=True))
     cloud = CloudDouble({"compute-e1": "one RUNNING"})
     scheduler = OnKubernetes(cast(ControlPlaneClient, plane))
-    elastic = ElasticReplacement(scheduler, lambda: cast(ElasticInstances, cloud), NO_REPORTS, events.append)
+    elastic = ElasticReplacement(
+        scheduler, lambda: cast(ElasticInstances, cloud), reporting=NO_REPORTS, on_event=events.append
+    )
     with pytest.raises(ToolError, match=r"compute-e1 \(it is cordoned\)") as caught:
         elastic.replace(["compute-e1"], 60)
     assert "gpucluster kubectl -- uncordon compute-e1" in caught.value.hint
@@ -195,7 +199,9 @@ def test_the_host_of_a_bad_elastic_node_is_reported_before_its_node_is_drained(e
 
     scheduler = OnSlurm(cast(Draining, slurm), events.append)
     reporting = cast(HostReporting, SimpleNamespace(report=report))
-    elastic = ElasticReplacement(scheduler, lambda: cast(ElasticInstances, cloud), reporting, events.append)
+    elastic = ElasticReplacement(
+        scheduler, lambda: cast(ElasticInstances, cloud), reporting=reporting, on_event=events.append
+    )
     fault = HostFault("gpu_ecc: 3")
     elastic.replace(["compute-e1"], 60, {"compute-e1": fault})
     assert told == [({"compute-e1": fault}, {"compute-e1": "ocid1.one"}, 0)]

@@ -82,6 +82,7 @@ class Site:
         if not (self.paths.terraform / "cluster" / ".terraform").exists():
             terraform.init()
         terraform.set_variables(self.workspace.variables)
+        terraform.restore_state()  # as each run does: a kill may have hit Terraform while it wrote
         return terraform
 
     def plan(self, *, destroy: bool = False) -> tuple[Terraform, TerraformPlan]:

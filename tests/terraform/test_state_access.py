@@ -110,6 +110,33 @@ def test_a_run_that_holds_the_state_reads_it_once_and_again_after_it_has_written
         assert server.reads == reads + 3
 
 
+@pytest.mark.parametrize("left", ["", '{"version": 4, "terra'], ids=["nothing", "a part"])
+def test_a_kill_while_terraform_writes_the_state_costs_its_last_command_only(machine: Machine, left: str) -> None:
+    machine.apply(note="first")
+    machine.apply(note="second")
+    file = machine.paths.terraform_state
+    assert machine.terraform().restore_state()  # sound: nothing is touched
+    file.write_text(left)
+    terraform = machine.terraform()
+    assert terraform.restore_state()
+    assert len(terraform.contents().ids) == len(ADDRESSES)
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert [each.read_text() for each in machine.paths.root.glob("terraform.tfstate.damaged-*")] == [left]
+
+
+@pytest.mark.parametrize("backup", [None, "", '{"version": 4, "terra'], ids=["none", "an empty one", "a part"])
+def test_without_a_sound_copy_a_damaged_state_stays(machine: Machine, backup: str | None) -> None:
+    machine.apply()
+    file = machine.paths.terraform_state
+    file.write_text("")
+    copy = file.with_name("terraform.tfstate.backup")
+    copy.unlink(missing_ok=True)
+    if backup is not None:
+        copy.write_text(backup)
+    assert not machine.terraform().restore_state()
+    assert file.read_text() == ""
+
+
 @pytest.mark.parametrize("text", ["{", "7", '{"version": 3}', '{"version": 4, "resources": [{}]}'])
 def test_a_state_that_is_damaged_is_an_error_and_not_an_empty_one(machine: Machine, text: str) -> None:
     machine.paths.terraform_state.write_text(text)

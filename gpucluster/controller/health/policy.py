@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from gpucluster.controller.rules.slurm_nodes import BUSY, POWER, REBOOT
+from gpucluster.controller.rules.slurm_nodes import BUSY, POWER, REBOOT, SILENT
 from gpucluster.node_agent.checks.model import Status
 from gpucluster.node_agent.rules import reasons
 
@@ -145,7 +145,7 @@ class SchedulerNode:
     @property
     def silent(self) -> bool:
         """Its slurmd does not answer, or slurmctld has given it up."""
-        return bool(self.flags & {"DOWN", "NOT_RESPONDING"})
+        return bool(self.flags & SILENT)
 
     @property
     def free(self) -> bool:

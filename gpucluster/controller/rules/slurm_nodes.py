@@ -35,6 +35,8 @@ POWER = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWERING_UP", "POWER_DOWN",
 REBOOT = frozenset({"REBOOT_REQUESTED", "REBOOT_ISSUED"})
 #: A job holds the node, or Slurm cleans up after one.
 BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
+#: Its slurmd does not answer, or slurmctld has given it up.
+SILENT = frozenset({"DOWN", "NOT_RESPONDING"})
 #: All signs.
 SIGNS = "".join(_FLAG_OF_SIGN)
 

@@ -373,7 +373,9 @@ def test_scenario_51_a_node_that_failed_its_checks_is_replaced_when_its_job_has_
     access = CloudAccess(harness.api.config, harness.api.endpoint, harness.api.tenancy)
     scheduler = OnSlurm(draining, events.append)
     reporting = cast(HostReporting, SimpleNamespace(report=lambda *_: None))
-    elastic = ElasticReplacement(scheduler, lambda: ElasticInstances(access, CLUSTER, ignore), reporting, events.append)
+    elastic = ElasticReplacement(
+        scheduler, lambda: ElasticInstances(access, CLUSTER, ignore), reporting=reporting, on_event=events.append
+    )
     with ThreadPoolExecutor(1) as worker:
         replaced = worker.submit(elastic.replace, [node], PATIENCE_S)
         harness.until("the job is waited for", lambda: any(f"job {job} " in event.message for event in events))
