@@ -105,7 +105,7 @@ class SlurmCommands:
         """Reboot a node that is drained when no job has it. It stays drained.
 
         Without ASAP and nextstate slurmctld keeps the drain, and waits until no job has the node (slurmctld's
-        proc_req.c, controller.c and node_mgr.c of 22.05 to 25.11, power_save.c of 26.05). Of a node that is to be
+        proc_req.c, controller.c and node_mgr.c of 22.05.8 and 24.11.5, power_save.c of 26.05). Of a node that is to be
         rebooted already it changes nothing.
         """
         ask("scontrol", "reboot", node)
