@@ -264,12 +264,15 @@ class SupportBundles:
         return secrets
 
     def _take_workspace(self, archive: _Archive) -> None:
-        """cluster.yml, the run log with evidence, what Terraform and Ansible have printed; names of the other files."""
+        """cluster.yml, the run log with evidence, the evidence against hosts, what Terraform and Ansible have printed;
+        names of the other files."""
         self._take_file(archive, self._file, "cluster.yml")
         root = self._paths.root
         for file in sorted(self._paths.runs.rglob("*")):
             if file.is_file() and not file.is_symlink() and file.suffix != ".errored":
                 self._take_file(archive, file, f"runs/{file.relative_to(self._paths.runs)}")
+        for file in sorted(self._paths.host_reports.glob("*.json")):
+            self._take_file(archive, file, f"host-reports/{file.name}")
         for file in sorted((self._paths.ansible / "artifacts").glob("*/stdout")):
             self._take_file(archive, file, f"ansible/{file.parent.name}.log")
         if not root.is_dir():

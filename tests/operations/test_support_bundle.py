@@ -66,6 +66,8 @@ def folder(tmp_path: Path) -> Path:
     (paths.runs / "20261129T010204-terraform-apply.log").write_text(TEXT)
     (paths.runs / run).mkdir()
     (paths.runs / run / "evidence.json").write_text(json.dumps({"facts": {"host": {"text": TEXT}}}))
+    paths.host_reports.mkdir()
+    (paths.host_reports / "compute-1-20261129T010203Z.json").write_text(json.dumps({"fault": TEXT}))
     artifact = paths.ansible / "artifacts" / f"{run}-site"
     artifact.mkdir(parents=True)
     (artifact / "stdout").write_text(TEXT)
@@ -95,6 +97,7 @@ def test_two_hundred_secrets_in_each_source_and_none_in_the_archive(folder: Path
         "cluster.yml", "status.json", "exposure.json", "state.json", "manifest.json", "workspace.txt",
         "runs/20261129T010203-abcdef.json", "runs/20261129T010203-abcdef/evidence.json",
         "runs/20261129T010204-terraform-apply.log", "ansible/20261129T010203-abcdef-site.log",
+        "host-reports/compute-1-20261129T010203Z.json",
         f"hosts/{CONTROLLER}/journal/units/slurmd.service.log", f"hosts/{NODE}/journal/units/slurmd.service.log",
     }  # fmt: skip
     assert not any("id_ed25519" in name or "tfstate" in name for name in texts)
