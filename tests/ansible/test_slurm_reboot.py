@@ -32,7 +32,7 @@ def slurm() -> dict[str, Any]:
         pools,
         emulated=True,
         # So many seconds are enough for a slurmd, and the test waits for their end.
-        extra_config={**SHARED_MACHINE, "RebootProgram": double, "ResumeTimeout": 20},
+        extra_config={**SHARED_MACHINE, "RebootProgram": double, "ResumeTimeout": 40},
         directories={"spool": "/var/lib/slurm/slurmd/%n"},
         checks=False,
     )
