@@ -124,7 +124,9 @@ def test_a_cluster_network_that_was_made_twice_is_removed_and_files_are_not(site
 
 def test_a_lost_state_is_told_and_recovered_without_a_change(site: Site) -> None:
     before, outputs = _ours(site), site.terraform().outputs()
-    site.paths.terraform_state.write_text("")  # as a full disk leaves it
+    # As a full disk leaves it, and Terraform's copy too.
+    site.paths.terraform_state.write_text("")
+    site.paths.terraform_state.with_name("terraform.tfstate.backup").write_text("")
     with pytest.raises(ToolError, match=r"state is empty.*instance killed-controller.*gpucluster state recover"):
         site.apply()
     recovered = site.recover()
