@@ -8,19 +8,17 @@ for every image.
 from __future__ import annotations
 
 import http
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
 from gpucluster.cloud.client import CloudAccess, all_pages, refusals, unless_refused
-from gpucluster.lifecycle.resize import is_controller, is_host
+from gpucluster.lifecycle.resize import is_controller, is_host, pool_of
 from gpucluster.spec import ClusterSpec
 from gpucluster.spec.sections.machines import Image
 from gpucluster.terraform.plan import TerraformPlan
 from gpucluster.terraform.runner import Terraform
 
-_POOL = re.compile(r'module\.pool\["([^"]+)"\]')
 _SOURCE = "source_details.source_id"
 
 
@@ -41,6 +39,8 @@ class Distributions:
     def __init__(self, spec: ClusterSpec, cloud: HasAccess) -> None:
         self._spec = spec
         self._cloud = cloud
+        # By OCID and by display name: many hosts have one image.
+        self._systems: dict[str, str] = {}
 
     def plan(self, terraform: Terraform, recreate: Sequence[str] = (), *, with_values: bool = False) -> TerraformPlan:
         """Terraform's plan, in which a host is launched again where OCI would refuse its new image in its place.
@@ -77,8 +77,8 @@ class Distributions:
         return reasons
 
     def _desired(self, address: str) -> Image:
-        if pool := _POOL.match(address):
-            return self._spec.pools[pool.group(1)].image
+        if pool := pool_of(address):
+            return self._spec.pools[pool].image
         return self._spec.controller.image if is_controller(address) else self._spec.login.image
 
     def _why(self, image: str, desired: Image) -> str:
@@ -91,9 +91,11 @@ class Distributions:
 
     def _of(self, ocid: str) -> str:
         """The operating system of an image, without its version; empty where it can't be read."""
-        with refusals(f"reading image {ocid}"):
-            found = unless_refused(lambda: self._compute().get_image(ocid), http.HTTPStatus.NOT_FOUND)
-        return "" if found is None else str(found.data.operating_system)
+        if ocid not in self._systems:
+            with refusals(f"reading image {ocid}"):
+                found = unless_refused(lambda: self._compute().get_image(ocid), http.HTTPStatus.NOT_FOUND)
+            self._systems[ocid] = "" if found is None else str(found.data.operating_system)
+        return self._systems[ocid]
 
     def _of_desired(self, desired: Image) -> str:
         """That of the image that Terraform will select. Its OCID may not be known before it is selected."""
@@ -101,11 +103,14 @@ class Distributions:
             return self._of(desired.ocid)
         if desired.operating_system is not None:
             return desired.operating_system
-        with refusals(f"looking for image {desired.name}"):
-            compartment = self._cloud.access().compartment_id
-            named = all_pages(self._compute().list_images, compartment, display_name=desired.name)
-        systems = {str(image.operating_system) for image in named}
-        return systems.pop() if len(systems) == 1 else ""
+        name = str(desired.name)
+        if name not in self._systems:
+            with refusals(f"looking for image {name}"):
+                compartment = self._cloud.access().compartment_id
+                named = all_pages(self._compute().list_images, compartment, display_name=name)
+            systems = {str(image.operating_system) for image in named}
+            self._systems[name] = systems.pop() if len(systems) == 1 else ""
+        return self._systems[name]
 
     def _compute(self) -> Any:
         return self._cloud.access().client("core", "ComputeClient")

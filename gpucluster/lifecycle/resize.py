@@ -186,8 +186,7 @@ def replacements(
     for change in changes:
         if not _loses(change):
             continue
-        match = _POOL.match(change.address)
-        pool = match.group(1) if match else ""
+        pool = pool_of(change.address)
         nodes = _lost(change.address, pool, desired.get(pool, ()), present.get(pool, {}))
         login = _LOGIN.match(change.address)
         if login and login.group(1) in handover.login_names(spec):
@@ -274,6 +273,12 @@ def _is_of_kubernetes_engine(address: str, spec: ClusterSpec) -> bool:
     if pool is not None:
         return pool.group(1) in spec.managed_pools
     return bool(_CONTROL_PLANE.match(address)) and has_kubernetes_engine(spec)
+
+
+def pool_of(address: str) -> str:
+    """The name of the pool that a resource is of; empty for one of no pool."""
+    match = _POOL.match(address)
+    return match.group(1) if match else ""
 
 
 def is_controller(address: str) -> bool:
@@ -506,7 +511,7 @@ class Resizing:
     def _loses_network(self, pool: str, plan: TerraformPlan) -> bool:
         """Whether the whole cluster network of a pool is removed, and its members with it."""
         desired = self._spec.pools.get(pool)
-        lost = {match.group(1) for address in plan.lost(_NETWORK.rstrip(".")) if (match := _POOL.match(address))}
+        lost = {pool_of(address) for address in plan.lost(_NETWORK.rstrip("."))}
         return desired is None or desired.kind != "cluster_network" or pool in lost
 
     def _drain(self, changes: Scaling, timeout: float) -> None:

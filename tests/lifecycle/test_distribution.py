@@ -116,3 +116,20 @@ def test_who_has_not_allowed_it_keeps_the_node(api: Api, tmp_path: Path) -> None
     made = Distributions(spec, cloud).plan(terraform)
     assert asked == [(), (CONTROLLER,)]
     assert [each.why for each in scaling(made.changes, spec, None, {}).replacements] == [WHY]
+
+
+def test_many_hosts_of_one_image_cost_one_question(api: Api) -> None:
+    asked: list[str] = []
+
+    def get_image(ocid: str) -> Any:
+        asked.append(ocid)
+        return api.compute.get_image(ocid)
+
+    access = SimpleNamespace(client=lambda *_: SimpleNamespace(get_image=get_image))
+    cloud: Any = SimpleNamespace(access=lambda: access)
+    values = {"source_details.source_id": (debian(api), UNKNOWN)}
+    nodes = [NODE.replace("cpu-1", f"cpu-{number}") for number in range(1, 65)]
+    plan = TerraformPlan(tuple(ResourceChange(each, "update", values=values) for each in nodes), Path("plan"))
+    spec = spec_with('operating_system: Oracle Linux, version: "9"')
+    assert list(Distributions(spec, cloud).refused(plan)) == nodes
+    assert asked == [debian(api)]
