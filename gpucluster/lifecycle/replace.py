@@ -131,8 +131,9 @@ class OnSlurm:
     def faulty(self) -> dict[str, str]:
         """As `Emptying`."""
         closed = {name: node.reason for name, node in self._draining.nodes().items() if not node.takes_jobs}
-        bad = (drained_by_checks, drained_for_its_host)
-        return {name: reason for name, reason in closed.items() if any(is_bad(reason) for is_bad in bad)}
+        return {
+            name: reason for name, reason in closed.items() if drained_by_checks(reason) or drained_for_its_host(reason)
+        }
 
     def empty(self, names: Collection[str], timeout: float, left: Callable[[], Collection[str]]) -> None:
         """As `Emptying`. With 0 jobs are requeued, or cancelled."""

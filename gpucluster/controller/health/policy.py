@@ -340,6 +340,14 @@ def _settled(now: Moment, nodes: Mapping[str, SchedulerNode], known: Mapping[str
             yield JournalRecord(RecordKind.ENDED, name, now)
 
 
+def by_node(evidence: Iterable[Evidence]) -> dict[str, list[Evidence]]:
+    """The evidence about each node."""
+    grouped: dict[str, list[Evidence]] = {}
+    for each in evidence:
+        grouped.setdefault(each.node, []).append(each)
+    return grouped
+
+
 def decide(
     now: Moment,
     evidence: Sequence[Evidence],
@@ -352,13 +360,11 @@ def decide(
     suspect = suspects(nodes, evidence)
     states = breakers(now, nodes, journal, settings)
     left = {pool: breaker.limit - breaker.drained for pool, breaker in states.items()}
-    by_node: dict[str, list[Evidence]] = {}
-    for each in evidence:
-        by_node.setdefault(each.node, []).append(each)
+    results_of = by_node(evidence)
     decisions = []
-    for name in sorted(by_node):
+    for name in sorted(results_of):
         node, episode = nodes.get(name), known.get(name, Episode())
-        results = sorted(by_node[name], key=lambda each: each.check)
+        results = sorted(results_of[name], key=lambda each: each.check)
         if node is None:
             failed = [each for each in results if each.accuses]
             if failed:

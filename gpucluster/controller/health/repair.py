@@ -29,6 +29,7 @@ from gpucluster.controller.health.policy import (
     RecordKind,
     SchedulerNode,
     breakers,
+    by_node,
     episodes,
 )
 from gpucluster.node_agent.rules import reasons
@@ -46,9 +47,7 @@ def decide(
 ) -> list[Decision]:
     """The next step of each node that waits for a reboot, or for what follows from it. The journal is settled."""
     left = _left(now, nodes, journal, settings)
-    by_node: dict[str, list[Evidence]] = {}
-    for each in evidence:
-        by_node.setdefault(each.node, []).append(each)
+    results_of = by_node(evidence)
     decisions = []
     for name, episode in sorted(episodes(journal).items()):
         node = nodes.get(name)
@@ -56,7 +55,7 @@ def decide(
             continue
         if not (node.ours or node.lost) or not reasons.reboot_first(node.reason):
             continue
-        for decision in _step(now, node, episode, by_node.get(name, []), left, settings):
+        for decision in _step(now, node, episode, results_of.get(name, []), left, settings):
             if decision.action is Action.REBOOT and not decision.repeats:
                 left[node.pool] -= 1
             decisions.append(decision)

@@ -14,6 +14,12 @@ from gpucluster.node_agent.errors import Failed
 
 DRAINS = frozenset({"disk", "gpu"})
 IDLE = frozenset({"IDLE"})
+NOW = Moment(1_000_000.0, "boot", 100_000.0)
+
+
+def ago(seconds: float) -> Moment:
+    """A moment of the same boot, these seconds before `NOW`."""
+    return Moment(NOW.wall - seconds, NOW.boot, NOW.up - seconds)
 
 
 @dataclass

@@ -22,14 +22,9 @@ from gpucluster.controller.health.policy import (
 )
 from gpucluster.node_agent.checks.model import Status
 from gpucluster.node_agent.rules import reasons
-from tests.controller.health.doubles import nodes
+from tests.controller.health.doubles import NOW, ago, nodes
 
-NOW = Moment(1_000_000.0, "boot", 100_000.0)
 SETTINGS = PolicySettings()
-
-
-def ago(seconds: float) -> Moment:
-    return Moment(NOW.wall - seconds, NOW.boot, NOW.up - seconds)
 
 
 def seen(

@@ -15,7 +15,6 @@ from gpucluster.controller.health.policy import (
     Decision,
     Evidence,
     JournalRecord,
-    Moment,
     PolicySettings,
     RecordKind,
     SchedulerNode,
@@ -23,16 +22,11 @@ from gpucluster.controller.health.policy import (
 from gpucluster.node_agent.checks.model import BEYOND_REBOOT, Finding, HostReport, Profile, Status
 from gpucluster.node_agent.rules import reasons
 from tests.controller.health.control_site import BAD, GOOD, Site
-from tests.controller.health.doubles import DRAINS, KilledError, nodes
+from tests.controller.health.doubles import DRAINS, NOW, KilledError, ago, nodes
 
-NOW = Moment(1_000_000.0, "boot", 100_000.0)
 REBOOTS = PolicySettings(reboots=True)
 FIRST = reasons.of_checks([("gpu", "7 of 8 GPUs")], again=False, reboot_first=True)
 DRAINED = frozenset({"IDLE", "DRAIN"})
-
-
-def ago(seconds: float) -> Moment:
-    return Moment(NOW.wall - seconds, NOW.boot, NOW.up - seconds)
 
 
 def seen(
