@@ -31,7 +31,7 @@ def slurm() -> dict[str, Any]:
     files = render(
         pools,
         emulated=True,
-        # So many seconds are enough for a slurmd, and the test waits for their end.
+        # Enough seconds for a slurmd to come back. The test waits until they are over.
         extra_config={**SHARED_MACHINE, "RebootProgram": double, "ResumeTimeout": 40},
         directories={"spool": "/var/lib/slurm/slurmd/%n"},
         checks=False,
