@@ -35,6 +35,7 @@ def run(
     timeout: float | None = None,
     check: bool = True,
     stop: threading.Event | None = None,
+    inherited: Sequence[int] = (),
 ) -> Completed:
     """Run a program to its end and return its output.
 
@@ -43,6 +44,7 @@ def run(
         timeout: seconds after which the program is killed.
         check: raise ProcessError on a status other than zero.
         stop: kills the program when it is set, for a program that a thread waits for.
+        inherited: file descriptors of ours that it gets, too.
 
     Raises:
         EnvironmentFault: the program is not installed, or can't be started.
@@ -59,6 +61,7 @@ def run(
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             umask=UMASK,
+            pass_fds=inherited,
         )
         out, err = _communicate(child, data, timeout, stop)
     result = Completed(tuple(argv), child.returncode, out.decode(errors="replace"), err.decode(errors="replace"))
