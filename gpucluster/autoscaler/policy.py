@@ -169,6 +169,8 @@ class Policy:
         compartment_id: of the elastic nodes.
         kubernetes: with the scheduler kubernetes, how its API is reached.
         reboots: whether the health service reboots nodes where that may fix them.
+        hardware_checks: the checks whose failure shows that the physical host is bad, which is reported to Oracle; none
+            where nothing is reported.
     """
 
     cluster: str
@@ -183,6 +185,7 @@ class Policy:
     kubernetes: ApiAccess | None = None
     identity: str = ""
     reboots: bool = False
+    hardware_checks: frozenset[str] = frozenset()
 
     @classmethod
     def load(cls, file: Path = CONFIG_FILE) -> Policy:
@@ -223,6 +226,7 @@ class Policy:
                 kubernetes=ApiAccess(**raw["kubernetes"]) if scheduler == "kubernetes" else None,
                 identity=str(raw.get("identity", "")),
                 reboots=bool(raw.get("reboots", False)),
+                hardware_checks=frozenset(map(str, raw.get("hardware_checks", ()))),
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise InputError(f"the policy lacks or misspells {error}", where=where, hint=_HINT) from error

@@ -15,10 +15,8 @@ from typing import Any
 from gpucluster.cloud.client import CloudAccess, model, refusals, unless_refused
 from gpucluster.errors import CloudError
 from gpucluster.oci.states import GONE
-from gpucluster.oci.tags import HOST_ACTIONS, HOST_STATUS, UNHEALTHY
+from gpucluster.oci.tags import HOST_ACTIONS, HOST_STATUS, HOST_TAG, DefinedTags, has_host_tag, with_host_tag
 
-#: The tag as policies and the console write it.
-TAG = f"{HOST_ACTIONS}.{HOST_STATUS}={UNHEALTHY}"
 # How often a change is tried that meets changes of others.
 _TRIES = 4
 _CHANGED_MEANWHILE = (http.HTTPStatus.PRECONDITION_FAILED, http.HTTPStatus.CONFLICT)
@@ -66,7 +64,7 @@ class HostReports:
                     return HostReport(False, why="its instance is gone already", instance=facts)
                 facts = _facts(response.data)
                 present = response.data.defined_tags or {}
-                if _has_tag(present):
+                if has_host_tag(present):
                     return HostReport(True, before=True, instance=facts)
                 try:
                     self._set(ocid, name, present, response.headers["etag"])
@@ -79,31 +77,21 @@ class HostReports:
             return HostReport(False, why=error.what, next=_advice(error), instance=facts)
         raise AssertionError("not reached")
 
-    def _set(self, ocid: str, name: str, present: Mapping[str, Mapping[str, Any]], etag: str) -> None:
-        tags = {space: dict(keys) for space, keys in present.items()}
-        tags[HOST_ACTIONS] = {**tags.get(HOST_ACTIONS, {}), HOST_STATUS: UNHEALTHY}
-        details = model("core", "UpdateInstanceDetails", defined_tags=tags)
-        with refusals(f"setting {TAG} on {name}"):
+    def _set(self, ocid: str, name: str, present: DefinedTags, etag: str) -> None:
+        details = model("core", "UpdateInstanceDetails", defined_tags=with_host_tag(present))
+        with refusals(f"setting {HOST_TAG} on {name}"):
             self._client().update_instance(ocid, details, if_match=etag)
 
     def _proven(self, ocid: str, name: str, facts: Mapping[str, Any] | None) -> HostReport:
         """OCI takes an update of tags and may leave some out: read it again."""
         with refusals(f"reading {name}"):
             tags = self._client().get_instance(ocid).data.defined_tags or {}
-        if not _has_tag(tags):
+        if not has_host_tag(tags):
             return HostReport(False, why="the cloud has accepted the tag, and the instance does not have it")
         return HostReport(True, instance=facts)
 
     def _client(self) -> Any:
         return self._access.client("core", "ComputeClient")
-
-
-def _has_tag(tags: Mapping[str, Mapping[str, Any]]) -> bool:
-    """OCI does not distinguish upper and lower case in names of namespaces and keys."""
-    wanted = (HOST_ACTIONS.lower(), HOST_STATUS.lower(), UNHEALTHY)
-    return any(
-        (space.lower(), key.lower(), value) == wanted for space, keys in tags.items() for key, value in keys.items()
-    )
 
 
 def _advice(error: CloudError) -> str:

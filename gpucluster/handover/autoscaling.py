@@ -11,6 +11,7 @@ from gpucluster.handover.kubernetes import node_labels, offered
 from gpucluster.handover.names import elastic_names, elastic_prefix
 from gpucluster.handover.outputs import Outputs, PoolOutput
 from gpucluster.kubernetes import labels
+from gpucluster.node_agent.checks.registry import of_hardware
 from gpucluster.spec import ClusterSpec, PoolSpec
 
 POLICY_VERSION, READER_VERSION = 1, 1
@@ -59,6 +60,7 @@ def autoscaler_policy(
         "region": outputs.region,
         "authentication": dict(autoscaling.access.authentication),
         "scheduler": spec.scheduler,
+        "hardware_checks": sorted(of_hardware()) if reports_hosts(spec) else [],
         "reboots": spec.checks.enabled and spec.scheduler == "slurm" and spec.checks.repair == "reboot",
         **({"kubernetes": {"kubectl": KUBECTL, "kubeconfig": KUBECONFIG}} if on_kubernetes else {}),
         "pools": {
@@ -76,6 +78,11 @@ def autoscaler_policy(
         "prices": dict(limits.prices),
         "times": dict(limits.times),
     }
+
+
+def reports_hosts(spec: ClusterSpec) -> bool:
+    """Whether the autoscaler reports physical hosts to Oracle."""
+    return spec.checks.enabled and spec.checks.report_hosts and bool(spec.elastic_pools)
 
 
 def maintenance_reader(spec: ClusterSpec, outputs: Outputs, autoscaling: Autoscaling) -> dict[str, Any]:

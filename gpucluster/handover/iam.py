@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from gpucluster.handover.autoscaling import reports_hosts
 from gpucluster.handover.kubernetes import has_kubernetes_engine
 from gpucluster.oci import permissions
 from gpucluster.oci.names import elastic_compartment
@@ -28,6 +29,8 @@ CONTROLLER = "OCID_OF_THE_CONTROLLER"
 ENGINE_CLUSTER = "OCID_OF_THE_CLUSTER"
 OPERATORS = "OPERATORS"
 _OF_CLUSTER = f"target.cluster.id = '{ENGINE_CLUSTER}'"
+_REPORTS = "bad hosts are reported to Oracle"
+_OF_HOST_ACTIONS = any_of("target.tag-namespace.name", (HOST_ACTIONS,))
 # Dynamic groups of other domains have another API, which the Terraform root module does not use.
 DEFAULT_DOMAIN = "Default"
 
@@ -244,6 +247,10 @@ def _controller(spec: ClusterSpec, pools: tuple[PoolSpec, ...], subject: str, pl
         yield _allow("images of a Marketplace listing", subject, permissions.LISTINGS, "in tenancy")
     if _defined_tags(spec):
         yield _allow("defined tags of new nodes", subject, permissions.TAG_NAMESPACES, "in tenancy", _of_tags(spec))
+    if reports_hosts(spec):
+        for condition in _conditions(spec, permissions.REPORT_HOSTS):
+            yield _allow(_REPORTS, subject, permissions.REPORT_HOSTS, places.elastic, condition)
+        yield _allow(_REPORTS, subject, permissions.TAG_NAMESPACES, "in tenancy", _OF_HOST_ACTIONS)
 
 
 def _for_nodes(pools: tuple[PoolSpec, ...]) -> Iterator[tuple[str, tuple[Right, ...]]]:
@@ -278,7 +285,7 @@ def _conditions(spec: ClusterSpec, right: Right) -> list[str]:
             all_of(any_of("request.permission", permissions.CREATE_INSTANCES), launch),
             all_of(any_of("request.permission", permissions.END_INSTANCES), tag),
         ]
-    if right == permissions.LAUNCH_CONFIGURATIONS:
+    if right in (permissions.LAUNCH_CONFIGURATIONS, permissions.REPORT_HOSTS):
         return [all_of(right.condition, tag)]
     # The subnet of an existing network is not ours to tag.
     return [tag] if right == permissions.SUBNETS and spec.network.vcn_id is None else [right.condition]
@@ -350,8 +357,7 @@ def _operator(spec: ClusterSpec, subject: str, places: _Places) -> Iterator[_Pla
     if _defined_tags(spec):
         yield _allow("defined tags", subject, permissions.TAG_NAMESPACES, "in tenancy", _of_tags(spec))
     if spec.pools:
-        condition = any_of("target.tag-namespace.name", (HOST_ACTIONS,))
-        yield _allow("bad hosts are reported to Oracle", subject, permissions.TAG_NAMESPACES, "in tenancy", condition)
+        yield _allow(_REPORTS, subject, permissions.TAG_NAMESPACES, "in tenancy", _OF_HOST_ACTIONS)
     if spec.state.backend == "oci" and isinstance(bucket := spec.state.config.get("bucket"), str):
         condition = f"target.bucket.name = '{bucket}'"
         for right in (Right("read", "buckets"), Right("manage", "objects")):

@@ -8,7 +8,6 @@ and the id of the physical host. The id is in Terraform's state, so that any mac
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -16,20 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster import __version__
-from gpucluster.cloud.host_reports import TAG, HostReports
+from gpucluster.cloud.host_reports import HostReports
 from gpucluster.events import Sink, info, warn
 from gpucluster.node_agent import bounded
+from gpucluster.node_agent.checks.bad_host import bad_host, of_software
 from gpucluster.node_agent.checks.model import Finding, Status
-from gpucluster.node_agent.checks.refusals import OF_SOFTWARE
 from gpucluster.node_agent.checks.registry import of_hardware
-from gpucluster.node_agent.rules.reasons import FAILED_CHECKS, FOR_A_PERSON, RETURNED
 from gpucluster.node_agent.rules.scrubbing import scrubbed
+from gpucluster.oci.tags import HOST_TAG
 from gpucluster.paths import ClusterPaths, write_private
 from gpucluster.spec import ClusterSpec
 from gpucluster.workspace import evidence
 
-# The names of checks in a reason, with one message for each group: "gpu_ecc, gpu_repair: 3 errors; drives: 7 of 8".
-_NAMED = re.compile(r"(?:^|; )\s*([a-z0-9_]+(?:, [a-z0-9_]+)*):")
 # What hosts report that names no user: their own checks, and their versions.
 _FACTS = ("agent_check", "versions")
 
@@ -51,7 +48,7 @@ def fault_of_findings(findings: Iterable[Finding]) -> HostFault | None:
     """The fault of the hardware that failed checks show; None if they show another one: what is wrong with a mount or a
     driver is not Oracle's. Pure."""
     failed = tuple(findings)
-    if not any(each.check in of_hardware() and not _of_software(each.message) for each in failed):
+    if not any(each.check in of_hardware() and not of_software(each.message) for each in failed):
         return None
     return HostFault("; ".join(f"{each.check}: {each.message}" for each in failed), failed)
 
@@ -59,17 +56,8 @@ def fault_of_findings(findings: Iterable[Finding]) -> HostFault | None:
 def fault_of_reason(reason: str) -> HostFault | None:
     """The same, from the reason of a node that is drained for its checks, or for those of an earlier instance on its
     physical host."""
-    bare = reason
-    for beginning in (RETURNED, FOR_A_PERSON, FAILED_CHECKS):
-        bare = bare.strip().removeprefix(beginning)
-    bare = bare.strip()
-    named = _NAMED.findall(bare)
-    checks = {name for names in named for name in names.replace(" ", "").split(",")}
-    return HostFault(bare) if checks & of_hardware() and not _of_software(bare) else None
-
-
-def _of_software(message: str) -> bool:
-    return any(words in message for words in OF_SOFTWARE)
+    found = bad_host(reason, of_hardware())
+    return HostFault(found) if found else None
 
 
 @dataclass(frozen=True)
@@ -164,7 +152,7 @@ class HostReporting:
             self._keep(node, faults[node], ocid, host, result.instance, file, reported=result.reported, why=result.why)
             subject = f"node {node}"
             if result.reported:
-                words = "was reported to Oracle already" if result.before else f"is reported to Oracle ({TAG})"
+                words = "was reported to Oracle already" if result.before else f"is reported to Oracle ({HOST_TAG})"
                 info(self._on_event, subject, f"its physical host {words}. Evidence for a support request: {file}")
             else:
                 text = f"its physical host is not reported to Oracle: {result.why}. The node is replaced nevertheless"
@@ -205,7 +193,7 @@ class HostReporting:
             "node": node,
             "physical_host": host or None,
             "instance": {"id": ocid, **(instance or {})},
-            "tag": {"name": TAG, **outcome},
+            "tag": {"name": HOST_TAG, **outcome},
             "fault": fault.reason,
             "findings": [each.to_dict() for each in fault.findings] or _failures(last.get("results"), node),
             "facts": _facts(last.get("facts"), node),

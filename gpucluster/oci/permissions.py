@@ -70,6 +70,8 @@ VOLUME_ATTACHMENTS = Right("manage", "volume-attachments", ("VOLUME_ATTACHMENT_D
 CONSOLE = Right(
     "manage", "console-histories", ("CONSOLE_HISTORY_INSPECT", "CONSOLE_HISTORY_READ", "CONSOLE_HISTORY_CREATE")
 )
+# Only where physical hosts are reported: a tag of the instance is changed.
+REPORT_HOSTS = Right("use", "instances", ("INSTANCE_UPDATE",))
 # Only where a pool uses them.
 COMPUTE_CLUSTERS = Right("use", "compute-clusters")
 CAPACITY_RESERVATIONS = Right("use", "compute-capacity-reservations")
@@ -96,6 +98,7 @@ NEEDED: Mapping[str, tuple[Right, ...]] = {
     "get_instance_configuration": (READ_CONFIGURATIONS,),
     "launch_instance_configuration": (LAUNCH_CONFIGURATIONS, *_LAUNCH, *SOME_LAUNCHES),
     "terminate_instance": (INSTANCES, VNICS, SUBNETS, VOLUMES, VOLUME_ATTACHMENTS),
+    "update_instance": (REPORT_HOSTS, TAG_NAMESPACES),
     "list_vnic_attachments": (VNIC_ATTACHMENTS, INSTANCES),
     "get_vnic": (VNICS,),
     "list_work_requests": (WORK_REQUESTS,),

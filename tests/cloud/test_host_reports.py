@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import oci
 import pytest
 from oci.core import models
 
 from gpucluster.cloud.client import CloudAccess
 from gpucluster.cloud.host_reports import HostReports
 from gpucluster.oci.tags import HOST_ACTIONS, HOST_STATUS, UNHEALTHY
-from tests.localcloud.api_harness import Api, running
+from tests.localcloud.api_harness import Api, make_host_namespace, running
 
 pytestmark = pytest.mark.slow
 
@@ -53,16 +52,8 @@ def reports(api: Api) -> HostReports:
     return HostReports(CloudAccess(api.config, api.endpoint, api.tenancy))
 
 
-def make_namespace(api: Api) -> None:
-    space = oci.identity.models.CreateTagNamespaceDetails(
-        compartment_id=api.tenancy, name=HOST_ACTIONS, description="bad hosts"
-    )
-    namespace = api.identity.create_tag_namespace(space).data
-    api.identity.create_tag(namespace.id, oci.identity.models.CreateTagDetails(name=HOST_STATUS, description="status"))
-
-
 def test_a_host_is_reported_once_and_the_other_tags_stay(api: Api, node: str, reports: HostReports) -> None:
-    make_namespace(api)
+    make_host_namespace(api)
     first = reports.report(node, "n1")
     assert (first.reported, first.before, first.why) == (True, False, "")
     instance = api.compute.get_instance(node)
@@ -94,7 +85,7 @@ def test_without_the_namespace_it_is_told_who_makes_it(api: Api, node: str, repo
 def test_a_refusal_is_no_error(
     api: Api, node: str, reports: HostReports, fault: dict[str, Any], why: str, advice: str
 ) -> None:
-    make_namespace(api)
+    make_host_namespace(api)
     api.faults({"operation": "UpdateInstance", **fault})
     result = reports.report(node, "n1")
     assert not result.reported
@@ -105,7 +96,7 @@ def test_a_refusal_is_no_error(
 def test_a_change_of_others_meanwhile_is_not_lost(
     api: Api, node: str, reports: HostReports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_namespace(api)
+    make_host_namespace(api)
     client = reports._client()
     update = client.update_instance
     others = [{"Ops": {"Owner": "ann"}}]

@@ -265,6 +265,19 @@ def test_a_report_of_a_bad_host_needs_its_tag_namespace_alone() -> None:
     assert not [one for one in (*wanted.controller, *wanted.controller_tenancy) if "tag-namespaces" in one.text]
 
 
+def test_the_controller_may_change_tags_of_its_nodes_only_where_it_reports_hosts() -> None:
+    def texts(**changes: Any) -> list[str]:
+        wanted = _policies(_spec(**changes))
+        return [one.text for one in (*wanted.controller, *wanted.controller_tenancy)]
+
+    reports = {"checks": {"report_hosts": True}}
+    update, namespace = [text for text in texts(**reports) if text not in texts()]
+    assert update.endswith(f" to use instances in compartment id {HERE} where request.permission = 'INSTANCE_UPDATE'")
+    assert namespace.endswith(" in tenancy where target.tag-namespace.name = 'ComputeInstanceHostActions'")
+    tagged = texts(**reports, iam={"tag": "Finance.Cluster"})
+    assert any("INSTANCE_UPDATE" in text and "target.resource.tag.Finance.Cluster = 'demo'" in text for text in tagged)
+
+
 EVERYTHING = {
     "cloud": {"defined_tags": {"Finance.CostCenter": "gpu"}},
     "pools": {

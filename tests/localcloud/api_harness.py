@@ -18,6 +18,7 @@ from gpucluster.localcloud.engine.process_engine import ProcessEngine
 from gpucluster.localcloud.engine.protocol import LABEL_HOME
 from gpucluster.localcloud.image.base_image import ensure_image
 from gpucluster.localcloud.image.contents import DEBIAN_13, Contents
+from gpucluster.oci.tags import HOST_ACTIONS, HOST_STATUS
 from tests.image_home import image_home
 from tests.waiting import PATIENCE_S, wait_for
 
@@ -264,3 +265,12 @@ def refused(status: int, code: str) -> Iterator[list[str]]:
         yield said
     said.append(str(caught.value.message))
     assert (caught.value.status, caught.value.code) == (status, code), caught.value.message
+
+
+def make_host_namespace(api: Api) -> None:
+    """Make the tag namespace by which bad hosts are reported, as an administrator of the tenancy does once."""
+    from oci.identity import models
+
+    space = models.CreateTagNamespaceDetails(compartment_id=api.tenancy, name=HOST_ACTIONS, description="bad hosts")
+    namespace = api.identity.create_tag_namespace(space).data
+    api.identity.create_tag(namespace.id, models.CreateTagDetails(name=HOST_STATUS, description="status"))

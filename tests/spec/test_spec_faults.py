@@ -102,6 +102,7 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "checks all the time": ("storage:", "checks: {interval: §1}\nstorage:", "checks.interval", "at least 10; got 1"),
     "nothing may be drained": ("storage:", "checks: {max_drained_percent: §0}\nstorage:", "checks.max_drained_percent", "at least 1; got 0"),
     "no such repair": ("storage:", "checks: {repair: §reset}\nstorage:", "checks.repair", "must be none or reboot"),
+    "reports of hosts without checks": ("storage:", "checks: {enabled: false, report_hosts: §true}\nstorage:", "checks.report_hosts", "the autoscaler reports"),
     "a repair without checks": ("storage:", "checks: {enabled: false, repair: §reboot}\nstorage:", "checks.repair", "Slurm reboots nodes"),
     "more than all": ("storage:", "checks: {max_drained_percent: §101}\nstorage:", "checks.max_drained_percent", "at most 100; got 101"),
     "half in the shadow": ("storage:", "checks: {shadow: §1}\nstorage:", "checks.shadow", "true or false"),

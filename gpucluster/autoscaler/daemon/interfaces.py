@@ -51,6 +51,9 @@ class CloudApi(Protocol):
     def terminate(self, instance_id: str) -> bool:
         """Terminate an instance."""
 
+    def report_host(self, instance_id: str) -> bool:
+        """Report the physical host of an instance to Oracle; False if it was reported before, or is gone."""
+
     def address(self, instance_id: str) -> str:
         """The private address of an instance."""
 

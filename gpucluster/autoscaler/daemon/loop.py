@@ -7,6 +7,7 @@ carried out twice. So the next pass, or the next process, continues from any sta
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +23,7 @@ from gpucluster.autoscaler.daemon.executor import InstanceLauncher, Sent, WorkQu
 from gpucluster.autoscaler.daemon.interfaces import CloudApi, HookSpool, LedgerStore, Slurm
 from gpucluster.autoscaler.daemon.logs import DaemonLog
 from gpucluster.autoscaler.daemon.metrics import Metrics
+from gpucluster.autoscaler.daemon.oci import RequestFailed, RequestFault
 from gpucluster.autoscaler.daemon.timeline import Timeline
 from gpucluster.autoscaler.daemon.wake_up import WakeUp
 from gpucluster.autoscaler.decide import plan
@@ -439,7 +441,26 @@ class AutoscalerLoop:
         until = self._clock() + _CONSOLE_TIMEOUT
         while termination.instance_id in self._consoles.keys and self._clock() < until and not self._stopping.is_set():
             self._stopping.wait(0.1)
+        if termination.bad_host:
+            self._report_host(termination)
         self._cloud.terminate(termination.instance_id)
+
+    def _report_host(self, termination: Terminate) -> None:
+        """Report the physical host of an instance before the instance is terminated, with the evidence in a file. What
+        the cloud refuses is a warning: a bad node must not stay because of that."""
+        name = f"{termination.node}-{join_requests.tail(termination.instance_id)}.json"
+        file = self._state / "host-reports" / name
+        evidence = {"node": termination.node, "instance": termination.instance_id, "fault": termination.bad_host}
+        subject = {"node": termination.node, "instance": termination.instance_id, "evidence": str(file)}
+        try:
+            write_private(file, json.dumps(evidence, indent=1) + "\n")
+            if self._cloud.report_host(termination.instance_id):
+                log.info("its physical host is reported to Oracle", why=termination.bad_host, **subject)
+                self.metrics.count("hosts_reported_total")
+        except (GpuClusterError, OSError) as error:
+            if isinstance(error, RequestFailed) and error.kind is RequestFault.THROTTLED:
+                raise  # the termination would be throttled as well, and both are tried again
+            log.warning(f"its physical host is not reported to Oracle: {error}", **subject)
 
     def _terminated(self, termination: Terminate, error: Exception | None) -> None:
         if error is None:

@@ -68,6 +68,7 @@ class Metrics:
         self._gauge("oci_launch_rate", "Launches a second that the cloud is estimated to accept.")
         self._counter("capacity_errors_total", "Launches for which no host was free.", ("shape", "ad"))
         self._snapshot("breaker_open", "1 while a pool cools down.", ("pool", "fault"))
+        self._counter("hosts_reported_total", "Physical hosts that were reported to Oracle as bad.")
         self._counter("orphans_total", "Instances without a node that were terminated.")
         self._histogram("loop_seconds", "How long one reconcile pass took.", (), _FAST)
         self._gauge("cost_usd_per_hour", "What the present instances cost, in the price table's currency.")

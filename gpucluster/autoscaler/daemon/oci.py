@@ -24,6 +24,7 @@ from gpucluster.errors import CloudError, InputError
 from gpucluster.oci import permissions, tags
 from gpucluster.oci.refusals import (
     BAD_REQUEST,
+    CONFLICT,
     NOT_FOUND,
     PRECONDITION_FAILED,
     SERVER_ERROR,
@@ -41,6 +42,8 @@ PAGE = 1000
 
 # OCI needs up to some minutes until a policy is in force everywhere (docs: "How Policies Work"). Seconds.
 _SETTLING = 600.0
+# How often a report of a host is tried that meets changes of others.
+_REPORT_TRIES = 4
 # Bytes of a console history that are saved (OCI returns at most 1 MB at once).
 _CONSOLE_BYTES = 1_048_576
 # States of a console history that is not complete.
@@ -363,6 +366,48 @@ class OciCloud:
                 raise
         return self._terminate(instance_id)  # it has changed: read its tags again
 
+    def report_host(self, instance_id: str) -> bool:
+        """Report the physical host of an instance to Oracle, with the tag that is set before it is terminated.
+
+        Returns:
+            False if the instance has the tag already, or is gone.
+
+        Raises:
+            CloudError: it does not carry the tags of an elastic node of this cluster, or the cloud has accepted the tag
+                and the instance does not have it.
+            RequestFailed: the cloud refused.
+        """
+        for last in (*[False] * (_REPORT_TRIES - 1), True):
+            try:
+                return self._report_host(instance_id)
+            except RequestFailed as refusal:
+                if refusal.status == NOT_FOUND and refusal.operation == "get_instance":
+                    return False
+                if last or refusal.status not in (PRECONDITION_FAILED, CONFLICT):
+                    raise
+        raise AssertionError("not reached")
+
+    def _report_host(self, instance_id: str) -> bool:
+        from oci.core.models import UpdateInstanceDetails
+
+        answer = self._own_instance(instance_id)
+        present = answer.data.defined_tags or {}
+        if answer.data.lifecycle_state in ENDING or tags.has_host_tag(present):
+            return False
+        details = UpdateInstanceDetails(defined_tags=tags.with_host_tag(present))
+        self._ask("core.ComputeClient", "update_instance", instance_id, details, if_match=answer.headers.get("etag"))
+        # OCI takes an update of tags and may leave some out: read it again.
+        if not tags.has_host_tag(self._own_instance(instance_id).data.defined_tags or {}):
+            raise CloudError("the cloud has accepted the tag, and the instance does not have it", where=instance_id)
+        return True
+
+    def _own_instance(self, instance_id: str) -> Any:
+        """The answer about an instance that carries the tags of an elastic node of this cluster."""
+        answer = self._ask("core.ComputeClient", "get_instance", instance_id)
+        if not tags.elastic_node(answer.data.freeform_tags, self._policy.cluster, self._policy.identity):
+            raise CloudError("it is not an elastic node of this cluster and is not changed", where=instance_id)
+        return answer
+
     def _gone_or_raise(self, instance_id: str, refusal: RequestFailed) -> bool:
         try:
             state = self._ask("core.ComputeClient", "get_instance", instance_id).data.lifecycle_state
@@ -375,14 +420,11 @@ class OciCloud:
         raise refusal
 
     def _terminate(self, instance_id: str) -> bool:
-        client = "core.ComputeClient"
-        answer = self._ask(client, "get_instance", instance_id)
-        if not tags.elastic_node(answer.data.freeform_tags, self._policy.cluster, self._policy.identity):
-            raise CloudError("it is not an elastic node of this cluster and is not terminated", where=instance_id)
+        answer = self._own_instance(instance_id)
         if answer.data.lifecycle_state in ENDING:
             return False
         etag = answer.headers.get("etag")
-        self._ask(client, "terminate_instance", instance_id, if_match=etag, preserve_boot_volume=False)
+        self._ask("core.ComputeClient", "terminate_instance", instance_id, if_match=etag, preserve_boot_volume=False)
         return True
 
     # --- requests -----

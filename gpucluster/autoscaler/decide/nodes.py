@@ -50,6 +50,8 @@ MAX_HEALED_PER_PASS = 500
 HEALS_IN = 15.0
 # In these states of a claim no pass has observed its instance.
 _NEVER_SEEN = UNANSWERED | {ClaimState.FAILED}
+# What comes before the checks that failed at boot.
+_UNFIT = "its checks at boot failed: "
 
 
 def reconcile(builder: PlanBuilder) -> None:
@@ -213,12 +215,12 @@ def _overdue(builder: PlanBuilder, claim: NodeClaim, instance: CloudInstance) ->
     # First: the configuration of a node that may not start fails as well.
     unfit = builder.observation.unfit.get(instance.id)
     if unfit is not None:
-        return f"its checks at boot failed: {unfit.removeprefix(FAILED_CHECKS).strip()}"
+        return f"{_UNFIT}{unfit.removeprefix(FAILED_CHECKS).strip()}"
     failed = builder.observation.join_failed.get(instance.id)
     if failed is not None:
         # With Kubernetes the checks are a part of the configuration, because the node has no object before it joins.
         _, checks, seen = failed.partition(FAILED_CHECKS)
-        return f"its checks at boot failed: {seen.strip()}" if checks else f"it could not be configured: {failed}"
+        return f"{_UNFIT}{seen.strip()}" if checks else f"it could not be configured: {failed}"
     if claim.state == ClaimState.LAUNCHED and waited > times.launch_deadline:
         return f"it was {instance.state} for {count(int(waited), 'second')} and did not start"
     if claim.state == ClaimState.JOINING and waited > times.launch_deadline:
@@ -231,6 +233,8 @@ def _overdue(builder: PlanBuilder, claim: NodeClaim, instance: CloudInstance) ->
 def _boot_failure(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: CloudInstance, why: str) -> None:
     builder.actions.append(SaveConsole(instance.id, node.name, f"{node.name} did not come into service: {why}"))
     builder.change(claim, state=ClaimState.ENDING, fault=Fault.BOOT, message=why, tries=claim.tries + 1)
+    if why.startswith(_UNFIT):
+        builder.note_bad_host(node.name, why.removeprefix(_UNFIT))
     builder.terminate(node.name, node.pool, instance.id, f"{why}; it is replaced", unless_wanted=False)
     pools.count_boot_failure(builder, claim, why)
 
@@ -315,6 +319,7 @@ def _drain_or_give_up(builder: PlanBuilder, node: Node, instance: CloudInstance)
         elif not node.busy:
             ours = node.reason.startswith(PREFIX)
             why = node.reason if ours else f"{PREFIX} drained by {builder.words.name}: {node.reason}"
+            builder.note_bad_host(node.name, node.reason)
             builder.power_down(node.name, f"{why}; the node is idle now and is given up")
         return
     ahead = instance.maintenance_at
@@ -440,6 +445,7 @@ def _down(builder: PlanBuilder, node: Node) -> None:
     builder.power_down(node.name, f"{PREFIX} {node.name} is down ({lost}) and is given up")
     if claim:
         builder.change(claim, state=ClaimState.ENDING)
+        builder.note_bad_host(node.name, node.reason)
 
 
 def _down_powered_off(builder: PlanBuilder, node: Node) -> None:

@@ -41,6 +41,7 @@ from gpucluster.autoscaler.decide.types import (
 )
 from gpucluster.autoscaler.decide.words import SCHEDULERS
 from gpucluster.autoscaler.policy import Policy
+from gpucluster.node_agent.checks.bad_host import bad_host
 from gpucluster.oci.states import LifecycleState
 from gpucluster.slurm.states import JobState
 
@@ -199,8 +200,16 @@ class PlanBuilder:
             jobs=known.jobs if known else jobs,
             instance_id=instance.id,
             tries=known.tries if known else 0,
+            bad_host=known.bad_host if known and known.instance_id == instance.id else "",
         )
         return claim
+
+    def note_bad_host(self, node: str, reason: str) -> None:
+        """Write into the claim of a node that is given up what shows that its physical host is bad."""
+        claim = self.claims.get(node)
+        found = bad_host(reason, self.policy.hardware_checks)
+        if claim and found and claim.bad_host != found:
+            self.change(claim, bad_host=found)
 
     def reserve(self, node: Node, state: ClaimState) -> None:
         """Write a claim for a node that has no launch of ours, so that the next pass knows its state."""
@@ -253,7 +262,8 @@ class PlanBuilder:
             return False
         if claim and mine:
             self.claims[name] = replace(claim, ended_at=self.now)
-        self.actions.append(Terminate(instance_id, name, pool, why, unless_wanted=unless_wanted))
+        shown = claim.bad_host if claim and mine else ""
+        self.actions.append(Terminate(instance_id, name, pool, why, unless_wanted, bad_host=shown))
         return True
 
     def power_down(self, name: str, why: str) -> None:

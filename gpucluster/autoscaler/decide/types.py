@@ -273,6 +273,7 @@ class NodeClaim:
             if it can.
         fault: why its launch or its instance failed; None if neither did. `message`: the words that belong to it.
         ended_at: when its instance was last asked to be terminated; 0 if it was not.
+        bad_host: what failed on its instance, where that shows that the physical host is bad; empty if nothing does.
     """
 
     node: str
@@ -293,6 +294,7 @@ class NodeClaim:
     request_id: str = ""
     silent_since: float = 0.0
     ended_at: float = 0.0
+    bad_host: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,6 +401,7 @@ class Terminate:
 
     Args:
         unless_wanted: ask Slurm once more before, and keep the instance if a job or an administrator wants the node.
+        bad_host: what shows that the physical host is bad, which is reported to Oracle before; empty if nothing does.
     """
 
     instance_id: str
@@ -406,6 +409,7 @@ class Terminate:
     pool: str
     why: str
     unless_wanted: bool = True
+    bad_host: str = ""
 
 
 @dataclass(frozen=True, slots=True)

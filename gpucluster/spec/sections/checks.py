@@ -44,3 +44,9 @@ class Checks(SpecPart):
         "is rebooted once when no job has it, where that may fix what failed, or where Slurm could not end a process "
         "of a job (`Kill task failed`). It needs `scheduler: slurm` and `enabled`.",
     )
+    report_hosts: bool = Field(
+        default=False,
+        description="Whether the autoscaler reports the physical host of an elastic node to Oracle, when checks of its "
+        "hardware failed and its instance is terminated. The controller may then update elastic instances. An "
+        "administrator makes the tag namespace once. It needs elastic pools and `enabled`.",
+    )

@@ -36,6 +36,7 @@ from gpucluster.autoscaler.decide.types import (
 )
 from gpucluster.autoscaler.policy import Policy
 from gpucluster.controller import booting_nodes
+from gpucluster.errors import CloudError
 from tests.autoscaler.slurm_double import COMING, LEAVING, UP, SlurmDouble, SlurmFile, job
 from tests.doubles.clock import Clock
 from tests.waiting import PATIENCE_S, wait_for
@@ -60,6 +61,8 @@ class CloudDouble:
         self.born = "RUNNING"
         self.fails: Exception | None = None
         self.refusal: Exception | None = None
+        self.reported: list[str] = []
+        self.report_refusal: Exception | None = None
         self.listings = 0
         self.causes: dict[str, tuple[Fault, str]] = {}
         self.before_console: Callable[[], object] = lambda: None
@@ -88,6 +91,13 @@ class CloudDouble:
 
     def terminate(self, instance_id: str) -> bool:
         self.terminated.append(instance_id)
+        return True
+
+    def report_host(self, instance_id: str) -> bool:
+        assert instance_id not in self.terminated
+        if self.report_refusal:
+            raise self.report_refusal
+        self.reported.append(instance_id)
         return True
 
     def address(self, instance_id: str) -> str:
@@ -296,6 +306,51 @@ def test_the_console_is_saved_before_its_instance_goes(tmp_path: Path) -> None:
         [file] = (one.state / "console").iterdir()
         assert file.read_text() == "kernel panic"
         assert file.stat().st_mode & 0o777 == 0o600
+
+
+BAD = Terminate("id-of-it", "c-e1", "compute", "bad", False, bad_host="gpu_count: 7 of 8 GPUs")
+
+
+def test_a_bad_host_is_reported_with_evidence_before_its_instance_goes(tmp_path: Path) -> None:
+    with rig(tmp_path, decide=acting(BAD)) as one:
+        one.until("it is terminated", lambda: one.cloud.terminated)
+        assert one.cloud.reported == ["id-of-it"]
+        assert "gpucluster_hosts_reported_total 1.0" in one.autoscaler.metrics.text()
+        [file] = (one.state / "host-reports").iterdir()
+        assert json.loads(file.read_text())["fault"] == "gpu_count: 7 of 8 GPUs"
+        assert file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        RequestFailed("update_instance", 404, "NotAuthorizedOrNotFound", "Authorization failed"),
+        CloudError("the cloud has accepted the tag, and the instance does not have it"),
+    ],
+)
+def test_a_host_that_can_not_be_reported_is_given_back_all_the_same(
+    tmp_path: Path, refusal: CloudError, caplog: pytest.LogCaptureFixture
+) -> None:
+    with rig(tmp_path, decide=acting(BAD)) as one:
+        one.cloud.report_refusal = refusal
+        one.until("it is terminated", lambda: one.cloud.terminated)
+        assert "not reported to Oracle" in caplog.text
+        assert "gpucluster_hosts_reported_total 0.0" in one.autoscaler.metrics.text()
+
+
+def test_a_report_that_is_throttled_is_sent_again_before_the_termination(tmp_path: Path) -> None:
+    with rig(tmp_path, decide=acting(BAD)) as one:
+        throttled = RequestFailed("update_instance", 429, "TooManyRequests", "slow down")
+        real, refusals = one.cloud.report_host, [throttled]
+
+        def report(instance_id: str) -> bool:
+            if refusals:
+                raise refusals.pop()
+            return real(instance_id)
+
+        one.cloud.report_host = report  # type: ignore[method-assign]
+        one.until("it is terminated", lambda: one.cloud.terminated)
+        assert one.cloud.reported == ["id-of-it"]
 
 
 def test_a_node_that_may_not_be_ended_is_a_problem_until_it_may(tmp_path: Path) -> None:

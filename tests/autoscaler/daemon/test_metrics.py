@@ -12,7 +12,8 @@ from tests.waiting import PATIENCE_S
 NAMES = {
     "nodes": "gauge", "scaleup_seconds": "histogram", "gang_total": "counter", "oci_requests_total": "counter",
     "oci_throttle_tokens": "gauge", "capacity_errors_total": "counter", "breaker_open": "gauge",
-    "orphans_total": "counter", "loop_seconds": "histogram", "cost_usd_per_hour": "gauge",
+    "orphans_total": "counter", "hosts_reported_total": "counter",
+    "loop_seconds": "histogram", "cost_usd_per_hour": "gauge",
     "idle_node_seconds_total": "counter", "last_success_timestamp": "gauge",
 }  # fmt: skip
 

@@ -13,8 +13,9 @@ import pytest
 from gpucluster.autoscaler.daemon.oci import RequestFailed, RequestFault, classify
 from gpucluster.autoscaler.decide.types import Fault
 from gpucluster.errors import CloudError
+from gpucluster.oci import tags
 from tests.autoscaler.cloud_harness import Site
-from tests.localcloud.api_harness import Api, running
+from tests.localcloud.api_harness import Api, make_host_namespace, running
 
 OOHC = {"operation": "LaunchInstanceConfiguration", "status": 500, "code": "InternalError",
         "message": "Out of host capacity."}  # fmt: skip
@@ -155,7 +156,7 @@ def test_only_elastic_nodes_of_this_cluster_are_listed_or_terminated(site: Site)
     made = [site.api.launch(site.subnet, f"foreign-{n}", freeform_tags=tag) for n, tag in enumerate(tags)]
     assert cloud.instances() == ()
     for instance in made:
-        with pytest.raises(CloudError, match="is not terminated"):
+        with pytest.raises(CloudError, match="is not changed"):
             cloud.terminate(instance.id)
         assert site.api.compute.get_instance(instance.id).data.lifecycle_state == "RUNNING"
         site.api.compute.terminate_instance(instance.id)
@@ -169,6 +170,48 @@ def test_terminating_twice_is_fine_and_takes_the_boot_volume_along(site: Site) -
     assert cloud.terminate(instance_id) is True
     site.api.wait(site.api.compute.get_instance, instance_id, "TERMINATED")
     assert cloud.terminate(instance_id) is False
+
+
+def test_a_physical_host_is_reported_once_and_the_tags_of_the_node_stay(site: Site) -> None:
+    cloud = site.cloud()
+    instance_id, _ = cloud.launch("compute", "compute-e1", 1, "token-reported")
+    site.api.wait(site.api.compute.get_instance, instance_id, "RUNNING")
+    before = site.api.compute.get_instance(instance_id).data
+    # The namespace is not made as yet.
+    with pytest.raises(RequestFailed, match="RelatedResourceNotAuthorizedOrNotFound"):
+        cloud.report_host(instance_id)
+    make_host_namespace(site.api)
+    asked: list[str] = []
+    original = cloud._ask
+
+    def ask(client: str, operation: str, *args: Any, **options: Any) -> Any:
+        asked.append(operation)
+        answer = original(client, operation, *args, **options)
+        if asked == ["get_instance"]:  # another tag is set between our read and our change
+            import oci
+
+            more = {**before.freeform_tags, "team": "blue"}
+            site.api.compute.update_instance(instance_id, oci.core.models.UpdateInstanceDetails(freeform_tags=more))
+        return answer
+
+    cloud._ask = ask  # type: ignore[method-assign]
+    assert cloud.report_host(instance_id) is True
+    assert asked == ["get_instance", "update_instance", "get_instance", "update_instance", "get_instance"]
+    after = site.api.compute.get_instance(instance_id).data
+    assert tags.has_host_tag(after.defined_tags)
+    assert after.freeform_tags == {**before.freeform_tags, "team": "blue"}
+    assert cloud.report_host(instance_id) is False
+    assert cloud.terminate(instance_id) is True
+    site.api.wait(site.api.compute.get_instance, instance_id, "TERMINATED")
+    assert cloud.report_host(instance_id) is False
+    assert cloud.report_host("ocid1.instance.local..gone") is False
+
+
+def test_the_host_of_an_instance_of_others_is_not_reported(site: Site) -> None:
+    foreign = site.api.launch(site.subnet, "foreign")
+    with pytest.raises(CloudError, match="is not changed"):
+        site.cloud().report_host(foreign.id)
+    site.api.compute.terminate_instance(foreign.id)
 
 
 def test_an_instance_that_changed_meanwhile_is_looked_at_again(site: Site) -> None:
@@ -188,7 +231,7 @@ def test_an_instance_that_changed_meanwhile_is_looked_at_again(site: Site) -> No
         return answer
 
     cloud._ask = ask  # type: ignore[method-assign]
-    with pytest.raises(CloudError, match="is not terminated"):
+    with pytest.raises(CloudError, match="is not changed"):
         cloud.terminate(instance_id)
     assert asked == ["get_instance", "terminate_instance", "get_instance"]
     site.api.compute.terminate_instance(instance_id)

@@ -22,9 +22,10 @@ from gpucluster.autoscaler.decide.types import Fault
 from gpucluster.autoscaler.policy import Authentication
 from gpucluster.handover import iam
 from gpucluster.oci import permissions
+from gpucluster.oci.tags import HOST_ACTIONS, HOST_STATUS, UNHEALTHY
 from gpucluster.spec import ClusterSpec, loads
 from tests.autoscaler.cloud_harness import CLUSTER, Site
-from tests.localcloud.api_harness import GPU_SHAPE, Api, refused, running
+from tests.localcloud.api_harness import GPU_SHAPE, Api, make_host_namespace, refused, running
 from tests.localcloud.entitled import CLUSTER as TEXT
 from tests.localcloud.entitled import Entitled, elastic_cluster
 
@@ -45,6 +46,7 @@ SPEC = loads(
 
 # The value of the second: the cluster's name.
 TAGS = {"Finance": {"CostCenter": "gpu", "Cluster": CLUSTER}}
+REPORTING = SPEC.model_copy(update={"checks": SPEC.checks.model_copy(update={"report_hosts": True})})
 NARROW = SPEC.model_copy(update={"iam": SPEC.iam.model_copy(update={"tag": "Finance.Cluster"})})
 
 
@@ -192,8 +194,9 @@ def test_the_autoscaler_works_with_exactly_these_rights(play: Play) -> None:
     tags = play.api.compute.get_instance(made).data.defined_tags
     assert tags == TAGS
     assert cloud.terminate(made)
-    # Nothing is asked that the table does not have, and the table has nothing that is not asked.
-    assert {operation for operation, _ in asked} == set(permissions.NEEDED)
+    # Nothing is asked that the table does not have, and the table has nothing that is not asked. Reports of physical
+    # hosts have a test of their own.
+    assert {operation for operation, _ in asked} == set(permissions.NEEDED) - {"update_instance"}
 
 
 def test_each_statement_is_needed_and_its_absence_is_told(play: Play) -> None:
@@ -223,6 +226,25 @@ def test_a_permission_less_is_too_little_and_a_condition_lets_no_other_through(p
             rest = [one for one in play.statements if one != statement]
             play.controller.allow([*rest, f"{body} where any {{{tests}}}"])
             assert play.refusals(), f"nothing needs {dropped}"
+
+
+def test_a_report_of_a_host_needs_two_more_statements(play: Play) -> None:
+    make_host_namespace(play.api)
+    statements = play.statements_for(REPORTING)
+    added = [statement for statement in statements if statement not in play.statements]
+    assert len(added) == 2
+    for missing in added:
+        play.controller.allow([statement for statement in statements if statement != missing])
+        node = play.spare()
+        with pytest.raises(RequestFailed, match="update_instance") as refusal:
+            play.site.cloud().report_host(node)
+        assert missing.partition(" to ")[2].partition(" in ")[0] in str(refusal.value)
+        assert "gpucluster policies" in str(refusal.value)
+        assert play.api.compute.get_instance(node).data.defined_tags == TAGS
+    play.controller.allow(statements)
+    assert play.site.cloud().report_host(node)
+    present = play.api.compute.get_instance(node).data.defined_tags
+    assert present == {**TAGS, HOST_ACTIONS: {HOST_STATUS: UNHEALTHY}}
 
 
 def test_nothing_else_is_permitted(play: Play) -> None:

@@ -122,6 +122,55 @@ def test_scenario_16_a_node_whose_checks_fail_at_boot_is_replaced_and_reports_wh
     assert world.launched() == ["gpu-e1"]
 
 
+REPORTING = replace(policy(), hardware_checks=frozenset({"gpu_count"}))
+
+
+@pytest.mark.parametrize(
+    ("check", "message", "bad_host"),
+    [
+        ("gpu_count", "7 of 8 GPUs", "gpu_count: 7 of 8 GPUs"),
+        ("mounts", "gpu_count: no", ""),
+        ("gpu_count", "NVIDIA's driver is not loaded", ""),
+    ],
+)
+def test_a_node_that_is_bad_at_boot_or_in_service_has_its_host_reported(
+    check: str, message: str, bad_host: str
+) -> None:
+    reason = reasons.of_checks([(check, message)], again=False)
+    at_boot = World(REPORTING)
+    at_boot.starts(1, ["gpu-e1"])
+    at_boot.reconcile()
+    at_boot.accepts("gpu-e1", state="RUNNING")
+    at_boot.reconcile(1)
+    at_boot.reconcile(1, unfit={"ocid.gpu-e1.1": reason})
+    assert [ended.bad_host for ended in at_boot.the(Terminate)] == [bad_host]
+
+    for words in ("IDLE+CLOUD+DRAIN", "DOWN+CLOUD+DRAIN"):
+        in_service = World(REPORTING)
+        in_service.serve("gpu-e1")
+        in_service.node("gpu-e1", words, reason)
+        in_service.reconcile(100)
+        assert in_service.the(PowerDown), words
+        in_service.node("gpu-e1", "IDLE+CLOUD+POWERING_DOWN", reason)
+        in_service.reconcile(1)
+        assert [ended.bad_host for ended in in_service.the(Terminate)] == [bad_host], words
+        # Its next instance may be on another host.
+        in_service.becomes("gpu-e1", "TERMINATED")
+        in_service.node("gpu-e1", "IDLE+CLOUD+POWERED_DOWN")
+        in_service.reconcile(60)
+        assert not in_service.memory.claims or not in_service.memory.claims["gpu-e1"].bad_host
+
+
+def test_without_the_setting_no_host_is_reported() -> None:
+    world = World(policy())
+    world.starts(1, ["gpu-e1"])
+    world.reconcile()
+    world.accepts("gpu-e1", state="RUNNING")
+    world.reconcile(1)
+    world.reconcile(1, unfit={"ocid.gpu-e1.1": reasons.of_checks([("gpu_count", "7 of 8 GPUs")], again=False)})
+    assert [ended.bad_host for ended in world.the(Terminate)] == [""]
+
+
 def test_scenario_16b_with_kubernetes_the_checks_at_boot_are_a_part_of_the_configuration() -> None:
     world = World(policy(pool()))
     world.starts(1, ["gpu-e1"])
