@@ -332,22 +332,33 @@ def verify(
 @PROVIDER
 @DRAIN_NODES
 @YES
+@click.option(
+    "--report", metavar="TEXT",
+    help="Report the physical hosts of these nodes to Oracle, and what you saw. Nodes that failed checks of their "
+    "hardware are reported without it.",
+)  # fmt: skip
 @click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
-def replace(context: Context, provider: str, drain_timeout: float | None, yes: bool, nodes: tuple[str, ...]) -> None:
+def replace(
+    context: Context, provider: str, drain_timeout: float | None, yes: bool, report: str | None, nodes: tuple[str, ...]
+) -> None:
     """Put another machine in the place of a node.
 
     It waits until the jobs on the node have ended. A permanent node is recreated under its name, then configured. An
     elastic one is terminated: jobs get another one.
     """
     with cluster_of(context, provider) as (cluster, reporter):
+        from gpucluster.lifecycle.host_reports import fault_of_report
         from gpucluster.lifecycle.replace import choose
         from gpucluster.operations.drain import DRAIN_TIMEOUT
 
         choose(cluster.spec, nodes)
+        if report is not None:
+            fault_of_report(report)
         if context.can_ask and not yes:
             reporter.close()
             _confirm_termination(nodes)
-        result = cluster.replace(nodes, drain_timeout=DRAIN_TIMEOUT if drain_timeout is None else drain_timeout)
+        timeout = DRAIN_TIMEOUT if drain_timeout is None else drain_timeout
+        result = cluster.replace(nodes, drain_timeout=timeout, report=report or "")
         reporter.result(result.to_dict(), summary(result))
 
 

@@ -192,7 +192,7 @@ class Cluster:
             result = phases.building.result(run, built.deployment, built=built, verdict=verdict)
         return result
 
-    def replace(self, nodes: Sequence[str], *, drain_timeout: float = DRAIN_TIMEOUT) -> RunResult:
+    def replace(self, nodes: Sequence[str], *, drain_timeout: float = DRAIN_TIMEOUT, report: str = "") -> RunResult:
         """Put another machine in the place of each of these nodes, when its jobs have ended, then verify the cluster.
 
         A permanent node is recreated under its name. An elastic one is given up: the autoscaler terminates its instance
@@ -201,6 +201,7 @@ class Cluster:
 
         Args:
             drain_timeout: seconds to wait for jobs on these nodes; with 0 they are requeued, or cancelled.
+            report: what was seen of nodes that do not answer, for instance: all their physical hosts are reported.
 
         Raises:
             InputError: there is no such node; or a node is permanent, and cluster.yml asks for other changes as well.
@@ -212,7 +213,7 @@ class Cluster:
         chosen = choose(self.spec, nodes)
         with parts.identity.runs.run("replace", prepares=True) as run:
             terraform = phases.provisioning.prepare(run, to_build=True)
-            faults = phases.repair.faults(nodes)
+            faults = phases.repair.faults(nodes, report)
             if chosen.elastic:
                 with run.phase("elastic nodes"):
                     phases.elastic_replacement.replace(chosen.elastic, drain_timeout, faults)
@@ -221,8 +222,8 @@ class Cluster:
                 of_permanent = {name: fault for name, fault in faults.items() if name in chosen.permanent}
                 consent = Consent(drain_timeout=drain_timeout, recreate=chosen.permanent, faults=of_permanent)
                 built = phases.building.build(terraform, run, consent)
-            check = partial(phases.verification.verdict, run=run)
             deployment = built.deployment if built else parts.connections.hosts.reach(run)
+            check = partial(phases.verification.verdict, run=run)
             verdict = phases.repair.prove(deployment, chosen.permanent, check)
             result = phases.building.result(run, deployment, built=built, verdict=verdict)
         return result
@@ -394,6 +395,5 @@ class Cluster:
         return reading.clusters(self._parts)
 
     def policies(self) -> iam.Policies:
-        """The permissions that the cluster and its operator need. Reads only, except that the local cloud is
-        started."""
+        """The permissions that the cluster and its operator need. Reads only; the local cloud is started."""
         return reading.policies(self._parts)

@@ -16,11 +16,13 @@ from typing import Any
 
 from gpucluster import __version__
 from gpucluster.cloud.host_reports import HostReports
+from gpucluster.errors import InputError
 from gpucluster.events import Sink, info, warn
 from gpucluster.node_agent import bounded
-from gpucluster.node_agent.checks.bad_host import bad_host, of_software
+from gpucluster.node_agent.checks.bad_host import BY_OPERATOR, bad_host, of_software
 from gpucluster.node_agent.checks.model import Finding, Status
 from gpucluster.node_agent.checks.registry import of_hardware
+from gpucluster.node_agent.rules.reasons import storable
 from gpucluster.node_agent.rules.scrubbing import scrubbed
 from gpucluster.oci.tags import HOST_TAG
 from gpucluster.paths import ClusterPaths, write_private
@@ -58,6 +60,20 @@ def fault_of_reason(reason: str) -> HostFault | None:
     physical host."""
     found = bad_host(reason, of_hardware())
     return HostFault(found) if found else None
+
+
+def fault_of_report(text: str) -> HostFault:
+    """The fault that an operator has seen, of a node that does not answer or whose checks show nothing.
+
+    Args:
+        text: what was seen, for a support request.
+
+    Raises:
+        InputError: it is empty.
+    """
+    if not text.strip():
+        raise InputError("the report is empty", where="--report", hint="State what was seen, for Oracle's support")
+    return HostFault(storable(f"{BY_OPERATOR} {text}"))
 
 
 @dataclass(frozen=True)

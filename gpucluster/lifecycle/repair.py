@@ -13,7 +13,7 @@ from typing import Protocol
 from gpucluster import handover
 from gpucluster.errors import GpuClusterError, VerifyError
 from gpucluster.events import Sink, info, warn
-from gpucluster.lifecycle.host_reports import HostFault, fault_of_findings, fault_of_reason
+from gpucluster.lifecycle.host_reports import HostFault, fault_of_findings, fault_of_reason, fault_of_report
 from gpucluster.lifecycle.hosts import Deployment
 from gpucluster.lifecycle.replace import ElasticReplacement, is_elastic
 from gpucluster.lifecycle.verification import failed
@@ -161,20 +161,22 @@ class Repair:
         for each in plan.left:
             warn(self._on_event, f"node {each.node}", f"{each.why}. Next: {each.next}")
 
-    def faults(self, nodes: Collection[str]) -> dict[str, HostFault]:
+    def faults(self, nodes: Collection[str], report: str = "") -> dict[str, HostFault]:
         """The faults of the hardware for which some of these nodes are drained. A scheduler that does not answer is a
-        warning: then nothing is known, and nothing is reported.
+        warning: then only the operator's report is known.
 
         Args:
             nodes: that are to be replaced.
+            report: what the operator has seen of all of them.
         """
+        seen = dict.fromkeys(nodes, fault_of_report(report)) if report else {}
         try:
             faulty = self._elastic.faulty()
         except GpuClusterError as error:
             warn(self._on_event, "nodes", f"whether they have failed checks is not known: {error.what}")
-            return {}
+            return seen
         found = {name: fault_of_reason(faulty[name]) for name in nodes if name in faulty}
-        return {name: fault for name, fault in found.items() if fault}
+        return {**seen, **{name: fault for name, fault in found.items() if fault}}
 
     def _faults(self, plan: RepairPlan, findings: Iterable[Finding]) -> dict[str, HostFault]:
         """The same for the nodes of a plan: what failed in this run, or in an earlier one."""

@@ -270,8 +270,10 @@ def test_a_named_node_gets_another_machine_and_keeps_its_name(site: Site) -> Non
     before = booted(site)
     first, second = (bind_of(site, node) for node in ("compute-1", "compute-2"))
     assert (reads_users(site, *first), reads_users(site, *second)) == (True, True)
-    result = site.good("replace", "compute-2")
+    result = site.good("replace", "compute-2", "--report", "does not answer")
     assert all_pass(result), result["checks"]
+    [evidence] = (site.folder / ".gpucluster" / "host-reports").glob("compute-2-*.json")
+    assert json.loads(evidence.read_text())["fault"] == "an operator reports: does not answer"
     assert statuses(result)["container steps run in pool compute"] == "pass"
     after = booted(site)
     assert set(after) == set(before)

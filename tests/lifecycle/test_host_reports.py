@@ -13,6 +13,7 @@ from typing import Any, cast
 import pytest
 
 from gpucluster.cloud.host_reports import HostReport, HostReports
+from gpucluster.errors import InputError
 from gpucluster.events import Event
 from gpucluster.lifecycle.host_reports import (
     HostFault,
@@ -20,6 +21,7 @@ from gpucluster.lifecycle.host_reports import (
     ReportedHost,
     fault_of_findings,
     fault_of_reason,
+    fault_of_report,
     returned,
 )
 from gpucluster.node_agent.checks.model import Finding, Status
@@ -61,6 +63,15 @@ def test_only_checks_of_the_hardware_show_a_bad_host(findings: list[Finding], ba
 )
 def test_a_reason_of_others_shows_no_fault(reason: str) -> None:
     assert fault_of_reason(reason) is None
+
+
+def test_what_an_operator_reports_is_a_fault_also_when_the_host_comes_back() -> None:
+    fault = fault_of_report('does not answer,\n"machine check"')
+    assert fault.reason == "an operator reports: does not answer, 'machine check'"
+    assert fault_of_reason(f"{RETURNED} {fault.reason}") == fault
+    assert fault_of_reason(fault.reason.partition(": ")[2]) is None
+    with pytest.raises(InputError, match="is empty"):
+        fault_of_report(" \n")
 
 
 def test_all_checks_of_a_reason_are_read_also_where_they_share_a_message() -> None:

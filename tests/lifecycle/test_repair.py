@@ -325,6 +325,11 @@ def test_nodes_that_are_replaced_by_name_have_a_fault_only_if_checks_drained_the
     faults = repair_of(world).faults(["compute-1", "compute-2", "compute-e1"])
     assert {name: fault.reason for name, fault in faults.items()} == {"compute-2": "drives: 7 of 8"}
     assert repair_of(world).faults(["compute-1"]) == {}, "compute-2 is not replaced"
+    # What a check has shown comes before what the operator has seen.
+    faults = repair_of(world).faults(["compute-1", "compute-2"], "no answer")
+    assert {name: fault.reason for name, fault in faults.items()} == {
+        "compute-1": "an operator reports: no answer", "compute-2": "drives: 7 of 8",
+    }  # fmt: skip
 
 
 def test_a_scheduler_that_is_silent_reports_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -336,6 +341,7 @@ def test_a_scheduler_that_is_silent_reports_nothing(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(world, "faulty", silent)
     assert repair_of(world, events).faults(["compute-1"]) == {}
+    assert repair_of(world).faults(["compute-1"], "no answer").keys() == {"compute-1"}
     assert "Slurm gives no answer" in events[-1].message
 
 

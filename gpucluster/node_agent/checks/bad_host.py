@@ -8,6 +8,8 @@ from collections.abc import Collection
 from gpucluster.node_agent.checks.refusals import OF_SOFTWARE
 from gpucluster.node_agent.rules.reasons import FAILED_CHECKS, FOR_A_PERSON, RETURNED
 
+#: Before what an operator has seen, where no check shows it.
+BY_OPERATOR = "an operator reports:"
 # The names of checks in a reason, with one message for each group: "gpu_ecc, gpu_repair: 3 errors; drives: 7 of 8".
 _NAMED = re.compile(r"(?:^|; )\s*([a-z0-9_]+(?:, [a-z0-9_]+)*):")
 
@@ -24,6 +26,8 @@ def bad_host(reason: str, hardware: Collection[str]) -> str:
     for beginning in (RETURNED, FOR_A_PERSON, FAILED_CHECKS):
         bare = bare.strip().removeprefix(beginning)
     bare = bare.strip()
+    if bare.startswith(BY_OPERATOR):
+        return bare
     checks = {name for names in _NAMED.findall(bare) for name in names.replace(" ", "").split(",")}
     return bare if not checks.isdisjoint(hardware) and not of_software(bare) else ""
 
