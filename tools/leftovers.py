@@ -110,6 +110,13 @@ def _containers(folder: Path) -> Iterator[Left]:
                 yield Left(f"{kind} {one.get('Names') or one.get('name')}", ("podman", *removal, number))
 
 
+def runtime_folder(folder: Path) -> Path:
+    """XDG_RUNTIME_DIR of a run with this folder for temporary files. Without it each cluster of a test has a folder for
+    its ssh connections in the home of the user, where nobody removes those of clusters that are never destroyed.
+    """
+    return folder / "run"
+
+
 @contextlib.contextmanager
 def own_folder() -> Iterator[Path]:
     """A folder for the temporary files of a run. Its name is short: paths of sockets are in it."""
@@ -117,6 +124,7 @@ def own_folder() -> Iterator[Path]:
     folder = base / f"gct-{os.getpid()}"
     folder.mkdir(mode=0o700)
     folder.chmod(0o711)  # users of tests pass through it to what is theirs
+    runtime_folder(folder).mkdir(mode=0o700)
     try:
         yield folder
     finally:

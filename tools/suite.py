@@ -174,7 +174,10 @@ class _Running:
         self._child = subprocess.Popen(
             [*stage.argv, *options] if stage.tests else list(stage.argv),
             cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-            env={**os.environ, EVIDENCE: str(folder / "failures"), "TMPDIR": str(temporary)},
+            env={
+                **os.environ, EVIDENCE: str(folder / "failures"), "TMPDIR": str(temporary),
+                "XDG_RUNTIME_DIR": str(leftovers.runtime_folder(temporary)),
+            },
         )  # fmt: skip
         self._copying = threading.Thread(target=self._copy, args=(folder / f"{name}.log", "" if alone else f"{name}: "))
         self._copying.start()

@@ -38,14 +38,20 @@ class Sockets:
 
     def present(self) -> Iterator[Path]:
         """The sockets that are there."""
-        folder = self.folder()
+        folder = self._present_folder()
         return iter(()) if folder is None else folder.iterdir()
 
     def remove(self) -> None:
         """Remove the folder, which must be empty by now."""
-        folder = self.folder()
+        folder = self._present_folder()
         if folder is not None:
             folder.rmdir()
+
+    def _present_folder(self) -> Path | None:
+        """The folder if it is there: nothing is made for a cluster that has no connection."""
+        if not any((base / "gpucluster" / self._digest).is_dir() for base in self._bases(os.environ)):
+            return None
+        return self.folder()
 
     @staticmethod
     def _bases(environment: Mapping[str, str]) -> Iterator[Path]:

@@ -88,6 +88,12 @@ def test_without_a_runtime_folder_it_is_in_the_home(
     assert shared_at(client) == "none"
 
 
+def test_a_cluster_without_connections_gets_no_folder(place: Path, client: SshClient) -> None:
+    (place / "run").mkdir(mode=0o700)
+    client.close()
+    assert list((place / "run").iterdir()) == []
+
+
 def test_two_clusters_have_two_folders(place: Path) -> None:
     (place / "run").mkdir(mode=0o700)
     assert Sockets(Path("/a")).folder() != Sockets(Path("/b")).folder()
