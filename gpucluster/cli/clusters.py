@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from gpucluster.cli import completion
 from gpucluster.cli.base import (
     DEFAULT_FILES,
     DELETE_DATA,
@@ -277,7 +278,14 @@ def _fix_options(function: Callable[..., None]) -> Callable[..., None]:
     show_default=True,
     help="quick: the checks that apply ends with. full: also what needs nodes for itself.",
 )
-@click.option("--pool", "pools", multiple=True, metavar="POOL", help="Check the nodes of this pool alone.")
+@click.option(
+    "--pool",
+    "pools",
+    multiple=True,
+    metavar="POOL",
+    shell_complete=completion.pools,
+    help="Check the nodes of this pool alone.",
+)
 @click.option("--nodes", default="", metavar="LIST", help="Check these nodes alone, such as compute-[1-4,7].")
 @click.option(
     "--junit", type=click.Path(), metavar="FILE", help="Write the results as JUnit XML, also when checks fail."
@@ -337,7 +345,7 @@ def verify(
     help="Report the physical hosts of these nodes to Oracle, and what you saw. Nodes that failed checks of their "
     "hardware are reported without it.",
 )  # fmt: skip
-@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+@click.argument("nodes", nargs=-1, required=True, metavar="NODE...", shell_complete=completion.nodes)
 def replace(
     context: Context, provider: str, drain_timeout: float | None, yes: bool, report: str | None, nodes: tuple[str, ...]
 ) -> None:
@@ -365,7 +373,12 @@ def replace(
 @command("rollout", short_help="Give nodes another image, one after the other.")
 @PROVIDER
 @click.option(
-    "--pool", "pools", multiple=True, metavar="POOL", help="The nodes of this pool alone. Default: all pools."
+    "--pool",
+    "pools",
+    multiple=True,
+    metavar="POOL",
+    shell_complete=completion.pools,
+    help="The nodes of this pool alone. Default: all pools.",
 )
 @click.option(
     "--jobs",
@@ -602,7 +615,7 @@ Examples:
   gpucluster ssh compute-e1             log in to an elastic node that is up
   gpucluster ssh -- sinfo               run a command on the controller""",
 )
-@click.argument("host", nargs=-1, metavar="[HOST] [[--] COMMAND...]")
+@click.argument("host", nargs=-1, metavar="[HOST] [[--] COMMAND...]", shell_complete=completion.hosts)
 def ssh(context: Context, host: tuple[str, ...]) -> None:
     """Log in to HOST (default: the controller), or run a command there.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpucluster.cli import completion
 from gpucluster.cli.base import Context, cluster_of, command, reporting
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ Examples:
   gpucluster dashboard --files out    Grafana's dashboards as JSON files, for a Grafana of your own""",
 )
 @click.option("--job", metavar="ID", help="The dashboard of this job.")
-@click.option("--node", metavar="NAME", help="The dashboard of this node.")
+@click.option("--node", metavar="NAME", shell_complete=completion.nodes, help="The dashboard of this node.")
 @click.option("--port", type=click.IntRange(1, _MOST_PORT), help="Port of this machine. Default: a free one.")
 @click.option("--open", "open_browser", is_flag=True, help="Open the address in this machine's browser.")
 @click.option("--password", is_flag=True, help="Print the password of Grafana's user admin, and end.")

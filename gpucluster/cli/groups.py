@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpucluster.cli import completion
 from gpucluster.cli.base import Context, cluster_of, command, command_group
 from gpucluster.cli.output import table
 from gpucluster.cli.summaries import names, unconfirmed, with_partial_result
@@ -54,7 +55,7 @@ def group_remove(context: Context, name: str) -> None:
 
 @command("add-member", parent=group)
 @click.argument("name", metavar="GROUP")
-@click.argument("member", metavar="USER")
+@click.argument("member", metavar="USER", shell_complete=completion.users)
 def group_add_member(context: Context, name: str, member: str) -> None:
     """Add a user to a group."""
     with cluster_of(context) as (cluster, reporter):
@@ -64,7 +65,7 @@ def group_add_member(context: Context, name: str, member: str) -> None:
 
 @command("remove-member", parent=group)
 @click.argument("name", metavar="GROUP")
-@click.argument("member", metavar="USER")
+@click.argument("member", metavar="USER", shell_complete=completion.users)
 def group_remove_member(context: Context, name: str, member: str) -> None:
     """Remove a user from a group."""
     with cluster_of(context) as (cluster, reporter):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpucluster.cli import completion
 from gpucluster.cli.base import Context, cluster_of, command, reporting
 from gpucluster.cli.summaries import clock
 from gpucluster.text import count, printable
@@ -35,7 +36,7 @@ def runs(context: Context, everything: bool) -> None:
 
 
 @command("logs")
-@click.argument("name", metavar="[RUN|HOST|JOB]", required=False)
+@click.argument("name", metavar="[RUN|HOST|JOB]", required=False, shell_complete=completion.runs_and_hosts)
 @click.option("--since", default="", metavar="TIME", help="Lines from then on, such as '2026-11-29 01:00' or -2h.")
 @click.option("--until", default="", metavar="TIME", help="Lines until then.")
 @click.option("--grep", default="", metavar="REGEX", help="Lines that match; small letters match both cases.")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpucluster.cli import completion
 from gpucluster.cli.base import PROVIDER, Context, cluster_of, command, command_group
 from gpucluster.cli.summaries import summary
 from gpucluster.text import printable
@@ -21,7 +22,7 @@ def image() -> None:
 
 
 @command("bake", parent=image)
-@click.argument("pool")
+@click.argument("pool", shell_complete=completion.pools)
 @PROVIDER
 def image_bake(context: Context, pool: str, provider: str) -> None:
     """Bake an image that the elastic nodes of POOL boot from."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from gpucluster.cli import completion
 from gpucluster.cli.base import Context, OwnOptions, cluster_of, command
 
 _MOST_PORT = 65535
@@ -19,7 +20,12 @@ Examples:
   gpucluster kubeconfig                       for you, as an operator of the cluster
   gpucluster kubeconfig --user ada ada.yaml   for a user, to be used on the cluster's hosts""",
 )
-@click.option("--user", metavar="NAME", help="A user of the cluster's directory. Default: you, as an operator.")
+@click.option(
+    "--user",
+    metavar="NAME",
+    shell_complete=completion.users,
+    help="A user of the cluster's directory. Default: you, as an operator.",
+)
 @click.argument("target", metavar="[FILE]", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--local-port", type=click.IntRange(1, _MOST_PORT), metavar="PORT",

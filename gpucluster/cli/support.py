@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpucluster.cli import completion
 from gpucluster.cli.base import Context, command, open_cluster, reporting
 from gpucluster.text import count, printable
 
@@ -27,7 +28,14 @@ _MOST_NAMED = 10
     show_default=True,
     help="Hours of the journals.",
 )
-@click.option("--host", "hosts", metavar="NAME", multiple=True, help="Ask this host alone; may be repeated.")
+@click.option(
+    "--host",
+    "hosts",
+    metavar="NAME",
+    multiple=True,
+    shell_complete=completion.hosts,
+    help="Ask this host alone; may be repeated.",
+)
 @click.option(
     "--timeout",
     metavar="SECONDS",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from gpucluster.cli import completion
 from gpucluster.cli.base import Context, cluster_of, command, command_group
 from gpucluster.cli.output import failure, table
 from gpucluster.cli.summaries import names, unconfirmed, with_partial_result
@@ -63,7 +64,7 @@ def user_list(context: Context) -> None:
 
 
 @command("show", parent=user)
-@click.argument("name")
+@click.argument("name", shell_complete=completion.users)
 def user_show(context: Context, name: str) -> None:
     """Show all settings of a user."""
     with cluster_of(context) as (cluster, reporter):
@@ -85,7 +86,7 @@ def user_show(context: Context, name: str) -> None:
 
 
 @command("edit", parent=user)
-@click.argument("name")
+@click.argument("name", shell_complete=completion.users)
 @user_options
 @click.option("--add-groups", metavar="A,B", help="Groups to add to the present ones.")
 @click.option("--remove-groups", metavar="A,B", help="Groups to leave.")
@@ -104,7 +105,7 @@ def user_edit(context: Context, name: str, **options: Any) -> None:
 
 
 @command("key", parent=user)
-@click.argument("name")
+@click.argument("name", shell_complete=completion.users)
 @click.option("--replace", is_flag=True, help="Generate a new key pair on this machine. The old one ends now.")
 def user_key(context: Context, name: str, replace: bool) -> None:
     """Show where the private key of a user with generate_key is."""
@@ -117,7 +118,7 @@ def user_key(context: Context, name: str, replace: bool) -> None:
 
 
 @command("disable", parent=user)
-@click.argument("name")
+@click.argument("name", shell_complete=completion.users)
 def user_disable(context: Context, name: str) -> None:
     """Refuse a user's logins, and end their jobs and processes. All data stays."""
     with cluster_of(context) as (cluster, reporter):
@@ -126,7 +127,7 @@ def user_disable(context: Context, name: str) -> None:
 
 
 @command("enable", parent=user)
-@click.argument("name")
+@click.argument("name", shell_complete=completion.users)
 def user_enable(context: Context, name: str) -> None:
     """Allow a user's logins again."""
     with cluster_of(context) as (cluster, reporter):
@@ -135,7 +136,7 @@ def user_enable(context: Context, name: str) -> None:
 
 
 @command("remove", parent=user)
-@click.argument("name")
+@click.argument("name", shell_complete=completion.users)
 @click.option("--keep-home", "home", flag_value="keep", default="keep", help="Leave the home as it is. The default.")
 @click.option("--archive-home", "home", flag_value="archive", help="Make one file of the home.")
 def user_remove(context: Context, name: str, home: Literal["keep", "archive"]) -> None:

@@ -26,8 +26,8 @@ def called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calls:
     CliRunner().invoke(cli, ["init"])
     calls: Calls = []
 
-    def replace(_self: Cluster, nodes: Sequence[str], *, drain_timeout: float) -> ClusterResult:
-        calls.append({"nodes": list(nodes), "drain_timeout": drain_timeout})
+    def replace(_self: Cluster, nodes: Sequence[str], *, drain_timeout: float, report: str) -> ClusterResult:
+        calls.append({"nodes": list(nodes), "drain_timeout": drain_timeout, "report": report})
         return ClusterResult("replace", RunStatus.SUCCESS, 0.0, {})
 
     def verify(_self: Cluster, *, fix: Fix | None = None, **_more: Any) -> ClusterResult:
@@ -54,7 +54,15 @@ def test_replace_asks_and_a_no_changes_nothing(called: Calls) -> None:
         assert (refused.exit_code, called) == (2, [])
         assert "nothing was replaced" in refused.stderr
     assert _run("replace", "compute-1", "--drain-timeout", "0", answer="y\n").exit_code == 0
-    assert called == [{"nodes": ["compute-1"], "drain_timeout": 0.0}]
+    assert called == [{"nodes": ["compute-1"], "drain_timeout": 0.0, "report": ""}]
+
+
+def test_what_is_reported_is_passed_on_and_an_empty_report_is_refused(called: Calls) -> None:
+    refused = _run("replace", "compute-1", "--report", " ", "--yes")
+    assert (refused.exit_code, called) == (2, [])
+    assert "the report is empty" in refused.stderr
+    assert _run("replace", "compute-1", "--report", "no answer", "--yes").exit_code == 0
+    assert called[0]["report"] == "no answer"
 
 
 def test_who_mistypes_a_node_is_not_asked(called: Calls) -> None:
