@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 def rotate(context: Context, what: tuple[str, ...], yes: bool) -> None:
     """Change secrets of the cluster while jobs run.
 
-    WHAT is `munge`, the key with which Slurm's hosts trust each other, or `all`. Without it, list what can be changed
-    and when that was last done. Slurm stops for some seconds; running jobs go on. A host that is off gets the new key
-    when it boots. An interrupted rotation is continued by the same command.
+    WHAT is `munge`, the key with which Slurm's hosts trust each other, `kubernetes`, the certificates of the control
+    plane, or `all`. Without it, list what can be changed and when that was last done. Slurm stops for some seconds,
+    the API server for up to a minute; jobs and pods run on. A host that is off gets the munge key when it boots. An
+    interrupted rotation is continued by the same command.
     """
     with cluster_of(context) as (cluster, reporter):
         if not what:
@@ -32,14 +33,20 @@ def rotate(context: Context, what: tuple[str, ...], yes: bool) -> None:
         from gpucluster.cli.output import agree
         from gpucluster.operations.rotation import chosen
 
-        names = ", ".join(chosen(what))
+        (name,) = chosen(what, cluster.spec)
         cluster.state.require_own()
         if context.can_ask and not yes:
             reporter.close()
-            agree(f"slurmctld stops for some seconds; jobs run on. Rotate {names}", "nothing was rotated")
+            agree(f"{_STOPS[name]}. Rotate {name}", "nothing was rotated")
         done = cluster.rotate(what)
         lines = [_line(each) for each in done.secrets]
         reporter.result({"command": "rotate", "status": "success", **done.to_dict()}, "\n".join(lines))
+
+
+_STOPS = {
+    "munge": "slurmctld stops for some seconds; jobs run on",
+    "kubernetes": "The API server stops for up to a minute; pods run on",
+}
 
 
 def _table(found: tuple[RotatableSecret, ...]) -> str:
@@ -47,8 +54,8 @@ def _table(found: tuple[RotatableSecret, ...]) -> str:
 
     if not found:
         return "Nothing can be rotated here"
-    rows = [[each.name, each.changed, _state(each)] for each in found]
-    lines = [table(rows, ["SECRET", "CHANGED", "ROTATION"])]
+    rows = [[each.name, each.changed or "-", each.expires or "-", _state(each)] for each in found]
+    lines = [table(rows, ["SECRET", "CHANGED", "EXPIRES", "ROTATION"])]
     lines += [f"To complete it: gpucluster rotate {each.name}" for each in found if each.state != "complete"]
     return "\n".join(lines)
 
@@ -60,6 +67,8 @@ def _state(secret: RotatableSecret) -> str:
 
 
 def _line(secret: RotatedSecret) -> str:
+    if secret.name == "kubernetes":
+        return "kubernetes: all certificates of the control plane are renewed"
     if not secret.new:
         return f"{secret.name}: the hosts that had missed the last rotation have confirmed it"
     text = f"{secret.name} is changed on {count(secret.hosts, 'host')}"

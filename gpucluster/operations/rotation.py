@@ -1,4 +1,7 @@
-"""Rotation of the secrets that the controller has made: each is one call of a program there."""
+"""Rotation of the secrets that the controller has made: each is one call of a program there.
+
+A cluster has Slurm's or those of Kubernetes, by its scheduler.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,13 @@ from pydantic.dataclasses import dataclass as checked
 from gpucluster.errors import InputError
 from gpucluster.events import Sink, info
 from gpucluster.operations.controller import ControllerConnection
+from gpucluster.operations.kubernetes import ALL_DAYS, ControlPlaneClient, require_own_control_plane
 from gpucluster.operations.rpc import RemoteProgram
-from gpucluster.operations.schedulers import require_slurm
 from gpucluster.spec import ClusterSpec
 
-#: What can be rotated, in the order of `all`.
-SECRETS = ("munge",)
+MUNGE, KUBERNETES = "munge", "kubernetes"
+#: What can be rotated.
+SECRETS = (MUNGE, KUBERNETES)
 ALL = "all"
 _PROGRAM = RemoteProgram(
     "sudo -n /usr/local/bin/gpucluster-agent rotate request",
@@ -32,16 +36,18 @@ class RotatableSecret:
     """A secret that can be rotated.
 
     Args:
-        changed: when it was made or last changed, by the controller's clock (UTC, ISO 8601).
+        changed: when it was made or last changed, by the controller's clock (UTC, ISO 8601); empty if it is not known.
         state: of its rotation. `prepared`: hosts have the next one beside the present one; `switching`: the controller
             goes on by itself; `unconfirmed`: hosts have not confirmed that they use it.
         unconfirmed: the names of these hosts.
+        expires: when the first of the certificates ends (UTC, ISO 8601); empty for what has no end.
     """
 
     name: str
     changed: str
     state: RotationState
     unconfirmed: tuple[str, ...] = ()
+    expires: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -100,46 +106,61 @@ class _Rotated:
     munge: _Munge
 
 
-def chosen(what: Sequence[str]) -> tuple[str, ...]:
-    """The secrets of a request, in the order in which they are rotated.
+def chosen(what: Sequence[str], spec: ClusterSpec) -> tuple[str, ...]:
+    """The secrets of a request.
 
     Raises:
-        InputError: one of them is none, or there is none.
+        InputError: one of them is none, the cluster does not have it, or none is named.
     """
     unknown = [name for name in what if name not in (*SECRETS, ALL)]
     if unknown or not what:
         message = f"{unknown[0]} can't be rotated" if unknown else "nothing is named that is to be rotated"
         raise InputError(message, hint=f"One or more of: {', '.join((*SECRETS, ALL))}")
-    return SECRETS if ALL in what else tuple(name for name in SECRETS if name in what)
+    own = secret_of(spec)
+    for name in what:
+        if name not in (own, ALL):
+            message = f"this cluster has no {name} to rotate: its scheduler is {spec.scheduler}"
+            raise InputError(message, where=str(spec.file), hint=f"Run: gpucluster rotate {own}")
+    return (own,)
+
+
+def secret_of(spec: ClusterSpec) -> str:
+    """The secret that a cluster has, by its scheduler.
+
+    Raises:
+        InputError: it has none, or Oracle rotates it.
+    """
+    if spec.slurm.enabled:
+        return MUNGE
+    if spec.scheduler == "kubernetes":
+        require_own_control_plane(spec, "certificates")
+        return KUBERNETES
+    message = f"there is nothing to rotate: the scheduler of this cluster is {spec.scheduler}"
+    raise InputError(message, where=str(spec.file), hint="Its hosts share no secret")
 
 
 class Rotations:
     """The secrets of one cluster."""
 
-    def __init__(self, spec: ClusterSpec, controller: ControllerConnection, on_event: Sink) -> None:
+    def __init__(
+        self, spec: ClusterSpec, controller: ControllerConnection, control_plane: ControlPlaneClient, on_event: Sink
+    ) -> None:
         self._spec = spec
         self._controller = controller
+        self._control_plane = control_plane
         self._on_event = on_event
 
     def present(self) -> tuple[RotatableSecret, ...]:
         """What can be rotated, when it was changed, and what an interrupted rotation has left.
 
         Raises:
-            InputError: the cluster has no Slurm.
+            InputError: the cluster has nothing of it.
             ToolError: the controller does not answer.
         """
-        self._require_slurm()
+        if secret_of(self._spec) == KUBERNETES:
+            ends = [each.expires for each in self._control_plane.certificates() if not each.authority]
+            return (RotatableSecret(KUBERNETES, "", "complete", (), min(ends, default="")),)
         return _PROGRAM.call(self._argv, _State, "state", {}, timeout=_TIMEOUT).secrets
-
-    def require(self, what: Sequence[str]) -> tuple[str, ...]:
-        """Check a request; returns the secrets that it names.
-
-        Raises:
-            InputError: one of them can't be rotated, or the cluster has no Slurm.
-        """
-        names = chosen(what)
-        self._require_slurm()
-        return names
 
     def rotate(self, what: Sequence[str]) -> Rotation:
         """Rotate secrets, or complete a rotation that was interrupted.
@@ -149,22 +170,20 @@ class Rotations:
             UnconfirmedError: the secret is changed, and hosts have not confirmed it.
             ToolError: it failed, or the controller does not answer. The same call goes on.
         """
-        names = self.require(what)
-        rotated = []
-        for name in names:
-            done = _PROGRAM.call(
-                self._argv,
-                _Rotated,
-                "rotate",
-                {"what": [name]},
-                on_progress=lambda line: info(self._on_event, "controller", line),
-            )
-            rotated.append(RotatedSecret(name, **asdict(done.munge)))
-        return Rotation(tuple(rotated))
+        return Rotation(tuple(map(self._rotate, chosen(what, self._spec))))
 
-    def _require_slurm(self) -> None:
-        hint = "It has no munge key, the only secret that is rotated so far"
-        require_slurm(self._spec, "rotate", kubernetes=hint, otherwise=hint)
+    def _rotate(self, name: str) -> RotatedSecret:
+        if name == KUBERNETES:
+            self._control_plane.renew(ALL_DAYS)
+            return RotatedSecret(KUBERNETES, True, 1, (), ())
+        done = _PROGRAM.call(
+            self._argv,
+            _Rotated,
+            "rotate",
+            {"what": [name]},
+            on_progress=lambda line: info(self._on_event, "controller", line),
+        )
+        return RotatedSecret(name, **asdict(done.munge))
 
     def _argv(self, command: Sequence[str]) -> list[str]:
         return self._controller.ssh_argv(None, command)

@@ -12,10 +12,19 @@ import pytest
 
 from gpucluster.errors import InputError, ToolError, UnconfirmedError
 from gpucluster.events import Event
+from gpucluster.operations.kubernetes import ControlPlaneCertificate
 from gpucluster.operations.rotation import RotatableSecret, RotatedSecret, Rotations, chosen
 from gpucluster.spec import loads
 from tests.spec.spec_texts import LOCAL
 
+WITHOUT = (
+    "version: 1\nname: demo\ncloud: {provider: local}\nscheduler: none\n"
+    "network: {vcn_cidr: 10.20.0.0/16, public_subnet_cidr: 10.20.0.0/24, private_subnet_cidr: 10.20.1.0/24,"
+    " ssh_allowed_cidrs: [203.0.113.0/24]}\n"
+    "controller: {shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16}\n"
+    "pools: {compute: {shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16, count: 1}}\n"
+)
+KUBERNETES_LOCAL = WITHOUT.replace("scheduler: none", "scheduler: kubernetes")
 DONE = {"new": True, "hosts": 3, "away": ["compute-2"], "unconfirmed": []}
 
 
@@ -39,8 +48,26 @@ class Controller:
         return found
 
 
-def rotations(controller: Controller, events: list[Event] | None = None, text: str = LOCAL) -> Rotations:
-    return Rotations(loads(text), controller, (events if events is not None else []).append)  # type: ignore[arg-type]
+class ControlPlane:
+    """Renews what it has been told to."""
+
+    def __init__(self) -> None:
+        self.renewed: list[float] = []
+
+    def renew(self, within_days: float) -> tuple[str, ...]:
+        self.renewed.append(within_days)
+        return ("apiserver.crt",)
+
+    def certificates(self) -> tuple[ControlPlaneCertificate, ...]:
+        rows = (("ca.crt", "2036-01-01", True), ("b.crt", "2027-11-02", False), ("a.crt", "2027-11-01", False))
+        return tuple(ControlPlaneCertificate(f"/pki/{name}", f"{day}T00:00:00Z", 300, ca) for name, day, ca in rows)
+
+
+def rotations(
+    controller: Controller, events: list[Event] | None = None, text: str = LOCAL, plane: ControlPlane | None = None
+) -> Rotations:
+    sink = (events if events is not None else []).append
+    return Rotations(loads(text), controller, plane or ControlPlane(), sink)  # type: ignore[arg-type]
 
 
 def test_the_secret_is_named_and_progress_is_shown(tmp_path: Path) -> None:
@@ -73,24 +100,32 @@ def test_what_there_is(tmp_path: Path) -> None:
     controller = Controller(tmp_path, {"result": {"secrets": [row]}})
     found = rotations(controller).present()
     assert found == (RotatableSecret("munge", "2026-11-29T10:00:00Z", "unconfirmed", ("compute-1",)),)
-    assert found[0].to_dict() == row
+    assert found[0].to_dict() == {**row, "expires": ""}
     assert controller.request["operation"] == "state"
 
 
-@pytest.mark.parametrize("what", [(), ("mung",), ("munge", "x")])
-def test_only_what_works_can_be_named(what: tuple[str, ...]) -> None:
-    with pytest.raises(InputError, match="rotated") as caught:
-        chosen(what)
-    assert "munge, all" in str(caught.value.hint)
+@pytest.mark.parametrize(
+    ("what", "text", "words"),
+    [
+        ((), LOCAL, "nothing is named"),
+        (("mung",), LOCAL, "mung can't be rotated"),
+        (("munge", "x"), LOCAL, "x can't be rotated"),
+        (("kubernetes",), LOCAL, "no kubernetes to rotate: its scheduler is slurm"),
+        (("munge",), KUBERNETES_LOCAL, "no munge to rotate: its scheduler is kubernetes"),
+        (("munge", "all"), KUBERNETES_LOCAL, "no munge to rotate"),
+        (("all",), WITHOUT, "nothing to rotate: the scheduler of this cluster is none"),
+    ],
+)
+def test_only_what_works_can_be_named(what: tuple[str, ...], text: str, words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        chosen(what, loads(text))
+    assert caught.value.hint
 
 
-def test_a_cluster_without_slurm_has_nothing_to_rotate(tmp_path: Path) -> None:
-    text = (
-        "version: 1\nname: demo\ncloud: {provider: local}\nscheduler: none\n"
-        "network: {vcn_cidr: 10.20.0.0/16, public_subnet_cidr: 10.20.0.0/24, private_subnet_cidr: 10.20.1.0/24,"
-        " ssh_allowed_cidrs: [203.0.113.0/24]}\n"
-        "controller: {shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16}\n"
-        "pools: {compute: {shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16, count: 1}}\n"
-    )
-    with pytest.raises(InputError, match="rotate needs Slurm"):
-        rotations(Controller(tmp_path, ""), text=text).rotate(["munge"])
+def test_the_certificates_of_a_control_plane_are_renewed(tmp_path: Path) -> None:
+    plane = ControlPlane()
+    there = rotations(Controller(tmp_path, ""), text=KUBERNETES_LOCAL, plane=plane)
+    assert there.rotate(["all"]).secrets == (RotatedSecret("kubernetes", True, 1, (), ()),)
+    assert plane.renewed[0] > 3650, "kubeadm makes none that are valid for longer"
+    (row,) = there.present()
+    assert (row.name, row.state, row.expires) == ("kubernetes", "complete", "2027-11-01T00:00:00Z")
