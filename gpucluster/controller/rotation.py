@@ -112,8 +112,8 @@ def rotate_munge(config: HostLogins, note: Note) -> dict[str, Any]:
     """
     missing = Switch.load(MISSING)
     if missing is not None and not BEGUN.exists():
-        note(f"asks {len(missing.logins)} hosts again that have not confirmed the last rotation")
-        return _result(_late(missing, config.key), 0, (), new=False)
+        note("asks the hosts again that have not confirmed the last rotation")
+        return _completed(missing, config)
     away: tuple[str, ...] = ()
     if BEGUN.exists():
         note("goes on with a rotation that was interrupted")
@@ -139,7 +139,7 @@ def _prepared(config: HostLogins, note: Note) -> tuple[Switch, tuple[str, ...]]:
     if unknown:
         raise Failed(f"Slurm does not tell which of {', '.join(unknown)} are in service", "Run: gpucluster status")
     name = munge_keys.prepare()
-    note(f"brings the next munge key to {len(logins)} hosts")
+    note(f"brings the next munge key to the hosts in service: {len(logins)}")
     refused = _on_all(logins, config.key, ["munge-key", "stage", name])
     away = _away(refused)
     problems = {host: why for host, why in refused.items() if host not in away}
@@ -181,15 +181,28 @@ def _run_switch(note: Note) -> None:
         time.sleep(_POLL_SECONDS)
 
 
-def _late(missing: Switch, key: Path | None) -> Switch | None:
-    """Ask hosts again that missed the switch. Returns those that still have not confirmed it."""
+def _completed(missing: Switch, config: HostLogins) -> dict[str, Any]:
+    """Ask the hosts again that missed the switch. Those that are gone, or serve nobody, are not waited for."""
+    present, _unknown = hosts.remote(config, hosts.in_service)
+    there = Switch(missing.digest, {host: present[host] for host in missing.logins if host in present})
+    left = _late(there, config.key)
+    away = _away(dict.fromkeys(left.logins, ""))
+    left = Switch(left.digest, {host: each for host, each in left.logins.items() if host not in away})
+    _keep(left)
+    return _result(left, len(there.logins) - len(away), away, new=False)
+
+
+def _late(missing: Switch, key: Path | None) -> Switch:
+    """Let hosts switch that missed it, while slurmctld runs. Returns those that have not confirmed it."""
     refused = _on_all(missing.logins, key, ["munge-key", "switch", "--late", missing.digest])
-    left = Switch(missing.digest, {host: each for host, each in missing.logins.items() if host in refused})
-    if left.logins:
-        left.save(MISSING)
-        return left
-    MISSING.unlink(missing_ok=True)
-    return None
+    return Switch(missing.digest, {host: each for host, each in missing.logins.items() if host in refused})
+
+
+def _keep(missing: Switch) -> None:
+    if missing.logins:
+        missing.save(MISSING)
+    else:
+        MISSING.unlink(missing_ok=True)
 
 
 def _result(missing: Switch | None, number: int, away: Sequence[str], *, new: bool) -> dict[str, Any]:
@@ -251,9 +264,9 @@ def switch(config: HostLogins) -> None:
     _systemctl("restart", "munge.service")
     _systemctl("start", "slurmctld.service", seconds=_SLURMCTLD_SECONDS)
     left = Switch(begun.digest, {host: each for host, each in begun.logins.items() if host in refused})
+    _keep(left)
     if left.logins:
-        left.save(MISSING)
-        _late(left, config.key)
+        _keep(_late(left, config.key))
     BEGUN.unlink()
 
 

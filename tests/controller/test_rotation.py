@@ -213,9 +213,28 @@ def test_a_host_that_went_away_meanwhile_is_asked_again_by_the_same_command(
     site.silent = {}
     site.calls.clear()
     assert rotate()["new"] is False
-    assert site.calls == ["switch late: compute-2"], "jobs are not interrupted a second time"
+    assert site.calls == ["switch late: compute-2"], "jobs are not disturbed a second time"
     assert digest_of(munge_keys.SECRET) == name == site.keys["compute-2"]
     assert rotation.state()["secrets"][0]["state"] == "complete"
+
+
+@pytest.mark.parametrize("present", [True, False], ids=["Slurm has given it up", "it is gone"])
+def test_a_host_that_is_not_needed_any_more_does_not_stop_later_rotations(site: Site, present: bool) -> None:
+    rotation.Switch(digest(OLD), {"compute-2": hosts.HostLogin("opc", "compute-2")}).save(rotation.MISSING)
+    site.silent, site.states["compute-2"] = {"compute-2": "timed out"}, "down*"
+    config = CONFIG if present else HostLogins({"compute-1": "opc"})
+    done = rotation.rotate_munge(config, lambda _text: None)
+    away = ["compute-2"] if present else []
+    assert done == {"new": False, "hosts": 0, "away": away, "unconfirmed": []}
+    assert rotation.state()["secrets"][0]["state"] == "complete"
+
+
+def test_hosts_that_a_switch_has_missed_before_it_was_killed_and_not_afterwards(site: Site) -> None:
+    rotation.Switch(munge_keys.prepare(), {"compute-1": hosts.HostLogin("opc", "compute-1")}).save(rotation.BEGUN)
+    rotation.Switch("0" * 64, {"compute-1": hosts.HostLogin("opc", "compute-1")}).save(rotation.MISSING)
+    rotation.switch(CONFIG)
+    assert rotation.state()["secrets"][0]["state"] == "complete"
+    del site
 
 
 def test_the_key_goes_to_the_volume_from_which_the_next_controller_reads_it(
