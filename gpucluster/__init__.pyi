@@ -88,6 +88,11 @@ from gpucluster.operations.kubernetes import (
     KubernetesNode as KubernetesNode,
 )
 from gpucluster.operations.kubernetes_upgrade import KubernetesUpgrade as KubernetesUpgrade
+from gpucluster.operations.rotation import (
+    RotatableSecret as RotatableSecret,
+    RotatedSecret as RotatedSecret,
+    Rotation as Rotation,
+)
 from gpucluster.operations.scheduled_backups import FetchedBackup as FetchedBackup, ScheduledBackup as ScheduledBackup
 from gpucluster.operations.slurm_upgrade import SlurmUpgrade as SlurmUpgrade
 from gpucluster.operations.status import ClusterState as ClusterState, ClusterStatus as ClusterStatus

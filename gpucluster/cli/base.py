@@ -258,6 +258,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Upkeep": {
         **dict.fromkeys(("backup", "restore"), "backup"),
         "controller": "controller",
+        "rotate": "rotation",
         "autoscaler": "autoscaling",
         "slurm": "slurm",
         "kubernetes": "kubernetes",

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 _MIB = 1 << 20
 _NAMESPACE = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-#: More than a certificate of kubeadm is ever valid, so that all of them are due.
-_ALL_DAYS = 10_000.0
 
 
 @command_group("kubernetes")
@@ -54,7 +52,9 @@ def kubernetes_certificates(context: Context, renew: bool) -> None:
     `gpucluster apply` and a timer on the controller renew them when less than 90 days are left.
     """
     with cluster_of(context) as (cluster, reporter):
-        renewed = cluster.kubernetes.renew_certificates(_ALL_DAYS) if renew else ()
+        from gpucluster.operations.kubernetes import ALL_DAYS
+
+        renewed = cluster.kubernetes.renew_certificates(ALL_DAYS) if renew else ()
         certificates = cluster.kubernetes.certificates()
         lines = [
             *([f"{count(len(renewed), 'certificate')} renewed"] if renew else []),

@@ -48,6 +48,7 @@ from gpucluster.operations.exposure import Exposure
 from gpucluster.operations.generated_keys import GeneratedKeys
 from gpucluster.operations.job_reports import JobReports
 from gpucluster.operations.jobs import Jobs
+from gpucluster.operations.rotation import RotatableSecret, Rotation, Rotations, chosen
 from gpucluster.operations.schedulers import require_slurm
 from gpucluster.operations.status import ClusterStatus
 from gpucluster.operations.support_bundle import SINCE_H, SupportBundle
@@ -310,6 +311,39 @@ class Cluster:
             final(verdict)
             result = replace(phases.building.result(run, deployment, verdict=verdict), repair=repaired)
         return result
+
+    def rotate(self, what: Sequence[str]) -> Rotation:
+        """Change secrets of the cluster on all hosts while jobs run.
+
+        "munge", the key of a cluster with Slurm: slurmctld stops for some seconds, no job starts then, and commands of
+        users wait. "kubernetes", the certificates of a control plane on the controller: the API server stops for up to
+        a minute. May be killed at any point; the same call goes on. It also completes a rotation that hosts have not
+        confirmed.
+
+        Args:
+            what: names of `secrets`, or "all".
+
+        Raises:
+            InputError: one of them can't be rotated, or the cluster does not have it.
+            UnconfirmedError: the secret is changed, and hosts have not confirmed that they use it.
+            GpuClusterError: see `errors`; a host in service that does not answer ends it before anything is switched.
+        """
+        chosen(what, self.spec)
+        with self._parts.identity.runs.run("rotate"):
+            return self._rotations().rotate(what)
+
+    def secrets(self) -> tuple[RotatableSecret, ...]:
+        """The secrets that `rotate` can change, when that was last done, and what was interrupted. Reads only.
+
+        Raises:
+            InputError: the cluster has nothing to rotate.
+            ToolError: there is no cluster, or the controller does not answer.
+        """
+        return self._rotations().present()
+
+    def _rotations(self) -> Rotations:
+        connections = self._parts.connections
+        return Rotations(self.spec, connections.controller, connections.control_plane, self._parts.on_event)
 
     def destroy(self, *, delete_data: bool = False) -> RunResult:
         """Remove everything that `apply` made; what it did not make is left alone.

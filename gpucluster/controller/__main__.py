@@ -19,6 +19,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "ca": ("gpucluster.controller.ca", "the cluster's certificate authority"),
     "host-certificate": ("gpucluster.controller.ssh_ca", node_agent.COMMANDS["host-certificate"][1]),
+    "munge-keys": ("gpucluster.controller.munge_keys", "give hosts the cluster's munge key"),
+    "rotate": ("gpucluster.controller.rotation", "rotate secrets while jobs run"),
     "release-server": ("gpucluster.controller.release_server", "serve release files to the cluster's hosts"),
     "share": ("gpucluster.controller.share", "a file of `gpucluster verify` on the home share"),
     "health": (

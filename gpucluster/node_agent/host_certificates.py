@@ -124,7 +124,7 @@ def ask(address: str, port: int, public_key: str, hashed: str = "") -> str:
     Raises:
         OSError: there is no answer.
     """
-    with _from_a_port_of_root(address, port) as connection:
+    with from_a_port_of_root(address, port) as connection:
         connection.settimeout(_ANSWER_SECONDS)
         lines = [public_key, *([f"directory {hashed}"] if hashed else [])]
         connection.sendall("".join(f"{line}\n" for line in lines).encode())
@@ -140,7 +140,12 @@ def _received(connection: socket.socket) -> Iterator[bytes]:
         yield part
 
 
-def _from_a_port_of_root(address: str, port: int) -> socket.socket:
+def from_a_port_of_root(address: str, port: int) -> socket.socket:
+    """A connection from a port below 1024, which only root has: the controller believes such a one.
+
+    Raises:
+        OSError: there is no connection.
+    """
     for own in _PORTS:
         connection = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:

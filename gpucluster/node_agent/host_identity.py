@@ -1,7 +1,8 @@
 """Prepares a host's disk as an image from which any number of instances can boot, each with an identity of its own.
 
 What identifies the host is removed: its name, keys, machine id, logs, cloud-init's data, and the keys that may log in.
-What makes it a node stays: packages, the munge key, SSSD, mounts and services, and the controller's public key, with
+The munge key goes, too: an instance gets it from the controller at its boot (`munge_key`).
+What makes it a node stays: packages, SSSD, mounts and services, and the controller's public key, with
 which root there ends the processes of users who are disabled. Usage: gpucluster-agent seal HOME...
 """
 
@@ -24,7 +25,7 @@ from gpucluster.node_agent.errors import AgentError
 
 REMOVED = """
 /etc/ssh/ssh_host_* /root/.ssh /root/.bash_history /root/.ansible /etc/gpucluster/authority
-/etc/gpucluster/node.conf
+/etc/gpucluster/node.conf /etc/munge/munge.key /etc/munge/munge.key.next
 /etc/NetworkManager/system-connections/gpucluster-* /etc/netplan/60-gpucluster-* /etc/systemd/network/60-gpucluster-*
 /var/lib/systemd/random-seed /var/lib/systemd/credential.secret /var/lib/dbus/machine-id
 /var/lib/dhcp/* /var/lib/NetworkManager/*lease /run/systemd/netif/leases/*

@@ -44,7 +44,7 @@ _LINES, _LAST_LINES, LARGEST_FILE, _PROGRAM_SECONDS = 20_000, 5_000, 1_000_000, 
 _WORKERS = 4
 #: Files with secrets, from which the secrets themselves are read so that they are found wherever they stand.
 _WITH_SECRETS = (
-    "/etc/munge/munge.key", "/etc/gpucluster/munge.key", "/etc/gpucluster/*.password", "/etc/sssd/sssd.conf",
+    "/etc/munge/munge.key*", "/etc/gpucluster/munge.key*", "/etc/gpucluster/*.password", "/etc/sssd/sssd.conf",
     "/etc/slurm/slurmdbd.conf", "/etc/slurm/*.key", "/var/spool/slurm*/*.key", "/var/lib/gpucluster-directory/*.json",
     "/var/lib/gpucluster/grafana/*password*", "/etc/shadow", "/etc/kubernetes/*.conf", "/root/.my.cnf",
     "/etc/mysql/debian.cnf", "/root/.oci/config", "/etc/gpucluster/*secret*", "/etc/gpucluster/*token*",

@@ -160,6 +160,10 @@ _INSTEAD = {
 }
 
 
+#: More than a certificate of kubeadm is ever valid, so that all of them are due.
+ALL_DAYS = 10_000.0
+
+
 def require_own_control_plane(spec: ClusterSpec, what: str = "") -> None:
     """Only a control plane that kubeadm has made on the controller is ours to look after.
 

@@ -24,6 +24,8 @@ _CONTROLLER = (
     "roles/kubernetes/templates/gpucluster-kubernetes-certificates.service.j2",
     "roles/monitoring/templates/gpucluster-monitor.service.j2",
     "roles/people/files/gpucluster-kubeconfig@.service",
+    "roles/slurm/files/gpucluster-munge-switch.service",
+    "roles/slurm/templates/gpucluster-munge-keys@.service.j2",
     "roles/software/templates/gpucluster-software.service.j2",
 )
 _CALL = re.compile(r"(?:agent_program(?: \}\})?|/usr/local/bin/gpucluster-agent)([\"', a-z0-9{}=/._-]*)")

@@ -39,8 +39,19 @@ def settings(text: str, name: str) -> list[str]:
         ("base", "gpucluster-host-certificate", {"entry_at_boot": True}),
         ("autoscaler", "gpucluster-maintenance", SLURM),
         ("health", "gpucluster-health", {}),
+        ("slurm", "gpucluster-munge-key", SLURM),
+        ("slurm", "gpucluster-munge-keys@", SLURM),
     ],
-    ids=["join", "join with Kubernetes", "host certificate", "host certificate of an image", "maintenance", "health"],
+    ids=[
+        "join",
+        "join with Kubernetes",
+        "host certificate",
+        "host certificate of an image",
+        "maintenance",
+        "health",
+        "munge key of a host",
+        "munge keys",
+    ],
 )
 def test_systemd_finds_little_exposure(tmp_path: Path, role: str, name: str, more: dict[str, Any]) -> None:
     file = tmp_path / f"{name}.service"

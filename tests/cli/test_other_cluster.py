@@ -54,6 +54,7 @@ CHANGES: Mapping[str, tuple[str, ...]] = {
     "replace": ("compute-1",),
     "restore": ("cluster.yml",),
     "rollout": (),
+    "rotate": ("munge",),
     "slurm upgrade": (),
     "state recover": (),
     "state unlock": ("0a1b2c3d",),

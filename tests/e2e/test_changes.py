@@ -33,6 +33,8 @@ from tests.e2e.site_harness import (
     read_until,
     rest_of,
 )
+from tests.localcloud.api_harness import Api
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.story, pytest.mark.timeout(3 * PATIENCE_TO_BUILD_S)]
 
@@ -203,6 +205,48 @@ def test_jobs_are_submitted_on_the_login_node(site: Site) -> None:
     # What only the controller has: the accounting, the key of the directory's CA.
     for path in ("/etc/slurm/slurmdbd.conf", "/etc/gpucluster/authority", "/etc/gpucluster/munge.key"):
         assert site.ssh(LOGIN, f"sudo test -e {path}").returncode == 1
+
+
+def test_the_munge_key_changes_under_a_running_job(site: Site) -> None:
+    """A node is off meanwhile, and the switch is killed at its worst moment: when slurmctld has just stopped."""
+    key, switch = "sha256sum /etc/munge/munge.key | cut -d ' ' -f 1", "gpucluster-munge-switch"
+    before, stopped = site.root(CONTROLLER, key), "compute-2"
+    job = site.as_alice("mkfifo end; sbatch --parsable -w compute-1 --wrap 'srun sh -c \"exit $(cat end)\"'")
+    site.runs(job)
+    compute = Api(site.home, engine="podman").compute
+    saved = json.loads((site.folder / ".gpucluster" / "hosts.json").read_text())["hosts"]
+    (instance,) = [host["booted"] for host in saved if host["name"] == stopped]
+    compute.instance_action(instance, "STOP")
+    wait_for(f"{stopped} is off", lambda: compute.get_instance(instance).data.lifecycle_state == "STOPPED")
+    code, events = site.run("rotate", "munge")
+    assert code == 1, "Slurm still believes that it is there"
+    assert f"nothing was switched: {stopped}: " in events[-1]["message"]
+    assert site.good("rotate")["secrets"][0]["state"] == "prepared"
+
+    site.root(CONTROLLER, f"scontrol update nodename={stopped} state=down reason=off")
+    # slurmctld stops once in a switch that goes on.
+    folder = "/run/systemd/system/slurmctld.service.d"
+    killing = f"[Service]\\nExecStopPost=+-/usr/bin/systemctl kill --signal=KILL {switch}\\n"
+    site.root(CONTROLLER, f"mkdir -p {folder}; printf '{killing}' > {folder}/kill.conf; systemctl daemon-reload")
+    (done,) = site.good("rotate", "munge")["secrets"]
+    site.root(CONTROLLER, f"rm {folder}/kill.conf; systemctl daemon-reload")
+    assert (done["hosts"], done["away"], done["unconfirmed"]) == (3, [stopped], [])
+    assert "code=killed" in site.root(CONTROLLER, f"journalctl --no-pager --unit {switch}")
+    after = site.root(CONTROLLER, key)
+    assert {site.root(host, key) for host in (LOGIN, "compute-1")} == {after} != {before}
+    assert site.good("rotate")["secrets"][0]["state"] == "complete"
+
+    assert site.state_of(job) == "RUNNING"
+    site.root("compute-1", "echo 7 > /mnt/home/alice/end")
+    site.until(
+        "the job has its own exit status in the accounting",
+        lambda: site.as_alice(f"sacct -X -n -P -j {job} -o State,ExitCode") == "FAILED|7:0",
+    )
+    # It wakes with yesterday's key.
+    compute.instance_action(instance, "START")
+    becomes(site, stopped, "idle")
+    assert site.root(stopped, key) == after
+    assert site.as_alice(f"srun -w {stopped} hostname") == stopped
 
 
 def test_a_job_on_the_node_that_goes_stops_a_run_that_may_not_wait(site: Site) -> None:

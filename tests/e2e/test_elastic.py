@@ -589,6 +589,22 @@ def test_each_node_of_a_baked_image_has_an_entry_that_ends_with_it(site: Site) -
         assert not binds(site, *bound[node])
 
 
+def test_nodes_of_a_baked_image_take_another_munge_key_and_later_ones_boot_with_it(site: Site) -> None:
+    key = "sudo sha256sum /etc/munge/munge.key"
+    with running_job(site, "-N 1") as (node,):
+        before = on_controller(site, key)
+        (done,) = site.good("rotate", "munge")["secrets"]
+        assert (done["hosts"], done["away"], done["unconfirmed"]) == (2, [], [])
+        assert on_controller(site, f"ssh {node} {key}") == on_controller(site, key) != before
+        assert site.as_alice(f"srun --jobid=$(squeue -h -u alice -o %i) --overlap -n 1 -w {node} hostname") == node
+    only_the_controller_is_left(site)
+    with running_job(site, "-N 1", "-w", node):
+        assert on_controller(site, f"ssh {node} {key}") == on_controller(site, key)
+        # The image has none, not even that of its day.
+        said = on_controller(site, f"ssh {node} sudo journalctl -u gpucluster-munge-key -o cat")
+        assert "the munge key is the cluster's now" in said
+
+
 def test_a_node_of_a_baked_image_waits_for_the_controller_and_asks_again(site: Site) -> None:
     only_the_controller_is_left(site)
     asked = "gpucluster-ssh-authority.socket"

@@ -126,12 +126,14 @@ def confirm(
     """
     changes = {"users": list(users), "removed_groups": list(removed_groups), "end": end}
     request = json.dumps({**changes, "patience_s": _PATIENCE_SECONDS})
+    # It is sent over ssh, so that a host needs nothing but Python.
     program = f"{_program()}\n\nmain({request!r})\n"
     seconds = _SECONDS + _SECONDS_A_USER * len(users)
     others, unreachable = remote(hosts, _present)
     here = socket.gethostname().split(".")[0]
     argv_by_host = {here: [sys.executable, "-I", "-"]}
-    argv_by_host |= {host: _ssh(host, login, hosts.key) for host, login in others.items()}
+    python = ("sudo", "-n", PYTHON_IN_SHELL, "-I", "-")
+    argv_by_host |= {host: ssh_argv(host, login, hosts.key, python) for host, login in others.items()}
 
     def ask(host: str) -> tuple[str, tuple[int, list[str]] | None]:
         return host, _ask(argv_by_host[host], program, seconds)
@@ -248,8 +250,12 @@ def _within(number: str, first: int, last: int) -> bool:
     return number.isdigit() and not number.startswith("0") and first <= int(number) <= last
 
 
-def _ssh(host: str, login: HostLogin, key: Path | None) -> list[str]:
-    """The program is sent over ssh, so that a host needs nothing but Python."""
+def ssh_argv(host: str, login: HostLogin, key: Path | None, command: Sequence[str]) -> list[str]:
+    """The command line that runs a command on another host.
+
+    Args:
+        command: words that a shell there reads.
+    """
     identity = [f"-i{key}", "-oIdentitiesOnly=yes"] if key else []
     options = [
         *("-T", "-F", "none", "-oBatchMode=yes", f"-oConnectTimeout={_CONNECT_SECONDS}", "-oForwardAgent=no"),
@@ -259,7 +265,7 @@ def _ssh(host: str, login: HostLogin, key: Path | None) -> list[str]:
         f"-oHostKeyAlias={host}",
     ]
     where = ["-l", login.user, "--", login.address]
-    return ["ssh", *options, *identity, *where, "sudo", "-n", PYTHON_IN_SHELL, "-I", "-"]
+    return ["ssh", *options, *identity, *where, *command]
 
 
 def _program() -> str:

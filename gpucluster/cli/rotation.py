@@ -1,0 +1,75 @@
+"""The command that changes the secrets of a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpucluster.cli.base import YES, Context, cluster_of, command
+from gpucluster.text import count
+
+if TYPE_CHECKING:
+    from gpucluster.operations.rotation import RotatableSecret, RotatedSecret
+
+
+@command("rotate")
+@click.argument("what", metavar="[WHAT]...", nargs=-1)
+@YES
+def rotate(context: Context, what: tuple[str, ...], yes: bool) -> None:
+    """Change secrets of the cluster while jobs run.
+
+    WHAT is `munge`, the key with which Slurm's hosts trust each other, `kubernetes`, the certificates of the control
+    plane, or `all`. Without it, list what can be changed and when that was last done. Slurm stops for some seconds,
+    the API server for up to a minute; jobs and pods run on. A host that is off gets the munge key when it boots. An
+    interrupted rotation is continued by the same command.
+    """
+    with cluster_of(context) as (cluster, reporter):
+        if not what:
+            found = cluster.secrets()
+            data = {"command": "rotate", "status": "success", "secrets": [each.to_dict() for each in found]}
+            reporter.result(data, _table(found))
+            return
+        from gpucluster.cli.output import agree
+        from gpucluster.operations.rotation import chosen
+
+        (name,) = chosen(what, cluster.spec)
+        cluster.state.require_own()
+        if context.can_ask and not yes:
+            reporter.close()
+            agree(f"{_STOPS[name]}. Rotate {name}", "nothing was rotated")
+        done = cluster.rotate(what)
+        lines = [_line(each) for each in done.secrets]
+        reporter.result({"command": "rotate", "status": "success", **done.to_dict()}, "\n".join(lines))
+
+
+_STOPS = {
+    "munge": "slurmctld stops for some seconds; jobs run on",
+    "kubernetes": "The API server stops for up to a minute; pods run on",
+}
+
+
+def _table(found: tuple[RotatableSecret, ...]) -> str:
+    from gpucluster.cli.output import table
+
+    if not found:
+        return "Nothing can be rotated here"
+    rows = [[each.name, each.changed or "-", each.expires or "-", _state(each)] for each in found]
+    lines = [table(rows, ["SECRET", "CHANGED", "EXPIRES", "ROTATION"])]
+    lines += [f"To complete it: gpucluster rotate {each.name}" for each in found if each.state != "complete"]
+    return "\n".join(lines)
+
+
+def _state(secret: RotatableSecret) -> str:
+    if secret.state == "unconfirmed":
+        return f"not confirmed by {', '.join(secret.unconfirmed)}"
+    return {"complete": "complete", "prepared": "interrupted before the switch", "switching": "switching"}[secret.state]
+
+
+def _line(secret: RotatedSecret) -> str:
+    if secret.name == "kubernetes":
+        return "kubernetes: all certificates of the control plane are renewed"
+    if not secret.new:
+        return f"{secret.name}: the hosts that had missed the last rotation have confirmed it"
+    text = f"{secret.name} is changed on {count(secret.hosts, 'host')}"
+    return f"{text}; off, they get it at their boot: {', '.join(secret.away)}" if secret.away else text

@@ -1,0 +1,189 @@
+"""Rotation of the secrets that the controller has made: each is one call of a program there.
+
+A cluster has Slurm's or those of Kubernetes, by its scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from pydantic.dataclasses import dataclass as checked
+
+from gpucluster.errors import InputError
+from gpucluster.events import Sink, info
+from gpucluster.operations.controller import ControllerConnection
+from gpucluster.operations.kubernetes import ALL_DAYS, ControlPlaneClient, require_own_control_plane
+from gpucluster.operations.rpc import RemoteProgram
+from gpucluster.spec import ClusterSpec
+
+MUNGE, KUBERNETES = "munge", "kubernetes"
+#: What can be rotated.
+SECRETS = (MUNGE, KUBERNETES)
+ALL = "all"
+_PROGRAM = RemoteProgram(
+    "sudo -n /usr/local/bin/gpucluster-agent rotate request",
+    absent="the controller has no program for this yet",
+    silent=("the controller does not answer", "Run the same command again: it goes on where this one has ended"),
+)
+_TIMEOUT = 60.0
+RotationState = Literal["complete", "prepared", "switching", "unconfirmed"]
+
+
+@checked(frozen=True)
+class RotatableSecret:
+    """A secret that can be rotated.
+
+    Args:
+        changed: when it was made or last changed, by the controller's clock (UTC, ISO 8601); empty if it is not known.
+        state: of its rotation. `prepared`: hosts have the next one beside the present one; `switching`: the controller
+            goes on by itself; `unconfirmed`: hosts have not confirmed that they use it.
+        unconfirmed: the names of these hosts.
+        expires: when the first of the certificates ends (UTC, ISO 8601); empty for what has no end.
+    """
+
+    name: str
+    changed: str
+    state: RotationState
+    unconfirmed: tuple[str, ...] = ()
+    expires: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {**asdict(self), "unconfirmed": list(self.unconfirmed)}
+
+
+@checked(frozen=True)
+class _State:
+    secrets: tuple[RotatableSecret, ...]
+
+
+@checked(frozen=True)
+class RotatedSecret:
+    """A secret that was rotated.
+
+    Args:
+        new: whether this call has begun it; False where it has only asked hosts again that had not confirmed an earlier
+            one.
+        hosts: the number of hosts that use it.
+        away: hosts that serve nobody now; they ask for it when they boot.
+        unconfirmed: hosts that should use it and have not confirmed it.
+    """
+
+    name: str
+    new: bool
+    hosts: int
+    away: tuple[str, ...]
+    unconfirmed: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {**asdict(self), "away": list(self.away), "unconfirmed": list(self.unconfirmed)}
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """What `rotate` has done."""
+
+    secrets: tuple[RotatedSecret, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {"secrets": [each.to_dict() for each in self.secrets]}
+
+
+@checked(frozen=True)
+class _Munge:
+    new: bool
+    hosts: int
+    away: tuple[str, ...]
+    unconfirmed: tuple[str, ...]
+
+
+@checked(frozen=True)
+class _Rotated:
+    munge: _Munge
+
+
+def chosen(what: Sequence[str], spec: ClusterSpec) -> tuple[str, ...]:
+    """The secrets of a request.
+
+    Raises:
+        InputError: one of them is none, the cluster does not have it, or none is named.
+    """
+    unknown = [name for name in what if name not in (*SECRETS, ALL)]
+    if unknown or not what:
+        message = f"{unknown[0]} can't be rotated" if unknown else "nothing is named that is to be rotated"
+        raise InputError(message, hint=f"One or more of: {', '.join((*SECRETS, ALL))}")
+    own = secret_of(spec)
+    for name in what:
+        if name not in (own, ALL):
+            message = f"this cluster has no {name} to rotate: its scheduler is {spec.scheduler}"
+            raise InputError(message, where=str(spec.file), hint=f"Run: gpucluster rotate {own}")
+    return (own,)
+
+
+def secret_of(spec: ClusterSpec) -> str:
+    """The secret that a cluster has, by its scheduler.
+
+    Raises:
+        InputError: it has none, or Oracle rotates it.
+    """
+    if spec.slurm.enabled:
+        return MUNGE
+    if spec.scheduler == "kubernetes":
+        require_own_control_plane(spec, "certificates")
+        return KUBERNETES
+    message = f"there is nothing to rotate: the scheduler of this cluster is {spec.scheduler}"
+    raise InputError(message, where=str(spec.file), hint="Its hosts share no secret")
+
+
+class Rotations:
+    """The secrets of one cluster."""
+
+    def __init__(
+        self, spec: ClusterSpec, controller: ControllerConnection, control_plane: ControlPlaneClient, on_event: Sink
+    ) -> None:
+        self._spec = spec
+        self._controller = controller
+        self._control_plane = control_plane
+        self._on_event = on_event
+
+    def present(self) -> tuple[RotatableSecret, ...]:
+        """What can be rotated, when it was changed, and what an interrupted rotation has left.
+
+        Raises:
+            InputError: the cluster has nothing of it.
+            ToolError: the controller does not answer.
+        """
+        if secret_of(self._spec) == KUBERNETES:
+            ends = [each.expires for each in self._control_plane.certificates() if not each.authority]
+            return (RotatableSecret(KUBERNETES, "", "complete", (), min(ends, default="")),)
+        return _PROGRAM.call(self._argv, _State, "state", {}, timeout=_TIMEOUT).secrets
+
+    def rotate(self, what: Sequence[str]) -> Rotation:
+        """Rotate secrets, or complete a rotation that was interrupted.
+
+        Raises:
+            InputError: one of them can't be rotated.
+            UnconfirmedError: the secret is changed, and hosts have not confirmed it.
+            ToolError: it failed, or the controller does not answer. The same call goes on.
+        """
+        return Rotation(tuple(map(self._rotate, chosen(what, self._spec))))
+
+    def _rotate(self, name: str) -> RotatedSecret:
+        if name == KUBERNETES:
+            self._control_plane.renew(ALL_DAYS)
+            return RotatedSecret(KUBERNETES, True, 1, (), ())
+        done = _PROGRAM.call(
+            self._argv,
+            _Rotated,
+            "rotate",
+            {"what": [name]},
+            on_progress=lambda line: info(self._on_event, "controller", line),
+        )
+        return RotatedSecret(name, **asdict(done.munge))
+
+    def _argv(self, command: Sequence[str]) -> list[str]:
+        return self._controller.ssh_argv(None, command)
