@@ -26,7 +26,7 @@ def rotate(context: Context, what: tuple[str, ...], yes: bool) -> None:
     """
     with cluster_of(context) as (cluster, reporter):
         if not what:
-            found = cluster.secrets()
+            found = cluster.secrets.list()
             data = {"command": "rotate", "status": "success", "secrets": [each.to_dict() for each in found]}
             reporter.result(data, _table(found))
             return
@@ -38,7 +38,7 @@ def rotate(context: Context, what: tuple[str, ...], yes: bool) -> None:
         if context.can_ask and not yes:
             reporter.close()
             agree(f"{_STOPS[name]}. Rotate {name}", "nothing was rotated")
-        done = cluster.rotate(what)
+        done = cluster.secrets.rotate(what)
         lines = [_line(each) for each in done.secrets]
         reporter.result({"command": "rotate", "status": "success", **done.to_dict()}, "\n".join(lines))
 

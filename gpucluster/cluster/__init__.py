@@ -26,6 +26,7 @@ from gpucluster.cluster.controller import ControllerOperations
 from gpucluster.cluster.hosts import HostOperations
 from gpucluster.cluster.images import ImageOperations
 from gpucluster.cluster.kubernetes import KubernetesOperations
+from gpucluster.cluster.secrets import SecretOperations
 from gpucluster.cluster.slurm import SlurmOperations
 from gpucluster.cluster.state import StateOperations
 from gpucluster.dashboards.overview import Overview
@@ -48,7 +49,6 @@ from gpucluster.operations.exposure import Exposure
 from gpucluster.operations.generated_keys import GeneratedKeys
 from gpucluster.operations.job_reports import JobReports
 from gpucluster.operations.jobs import Jobs
-from gpucluster.operations.rotation import RotatableSecret, Rotation, Rotations, chosen
 from gpucluster.operations.schedulers import require_slurm
 from gpucluster.operations.status import ClusterStatus
 from gpucluster.operations.support_bundle import SINCE_H, SupportBundle
@@ -88,6 +88,7 @@ class Cluster:
         dashboard: Grafana's or Prometheus' pages on a port of this machine.
         backup: users, accounting and the control plane in a file.
         controller: the controller itself: another machine in its place.
+        secrets: rotation of what hosts trust each other by.
         state: Terraform's state, outputs and lock.
     """
 
@@ -113,11 +114,11 @@ class Cluster:
         self.dashboard: Dashboard = Dashboard(spec, connections.controller, parts.on_event)
         self.backup: BackupOperations = BackupOperations(parts)
         self.controller: ControllerOperations = ControllerOperations(parts)
+        self.secrets: SecretOperations = SecretOperations(parts)
         self.state: StateOperations = StateOperations(parts)
 
     def preflight(self) -> preflight.PreflightReport:
-        """Ask the cloud in advance whether it would accept the spec. Reads only, except that the local cloud is
-        started.
+        """Ask the cloud in advance whether it would accept the spec. Reads only; the local cloud is started.
 
         Raises:
             GpuClusterError: see `errors`; what the cloud would refuse is in the report.
@@ -135,8 +136,7 @@ class Cluster:
         return preflight.examine(self.spec, parts.cloud, outputs)
 
     def plan(self, *, preflight: bool = True) -> ClusterPlan:
-        """What `apply` would change: resources, hosts, and their configuration. Nothing is changed, except that the
-        local cloud is started.
+        """What `apply` would change: resources, hosts, and their configuration. Reads only, as `preflight`.
 
         Args:
             preflight: ask the cloud in advance whether it would accept the spec.
@@ -312,39 +312,6 @@ class Cluster:
             result = replace(phases.building.result(run, deployment, verdict=verdict), repair=repaired)
         return result
 
-    def rotate(self, what: Sequence[str]) -> Rotation:
-        """Change secrets of the cluster on all hosts while jobs run.
-
-        "munge", the key of a cluster with Slurm: slurmctld stops for some seconds, no job starts then, and commands of
-        users wait. "kubernetes", the certificates of a control plane on the controller: the API server stops for up to
-        a minute. May be killed at any point; the same call goes on. It also completes a rotation that hosts have not
-        confirmed.
-
-        Args:
-            what: names of `secrets`, or "all".
-
-        Raises:
-            InputError: one of them can't be rotated, or the cluster does not have it.
-            UnconfirmedError: the secret is changed, and hosts have not confirmed that they use it.
-            GpuClusterError: see `errors`; a host in service that does not answer ends it before anything is switched.
-        """
-        chosen(what, self.spec)
-        with self._parts.identity.runs.run("rotate"):
-            return self._rotations().rotate(what)
-
-    def secrets(self) -> tuple[RotatableSecret, ...]:
-        """The secrets that `rotate` can change, when that was last done, and what was interrupted. Reads only.
-
-        Raises:
-            InputError: the cluster has nothing to rotate.
-            ToolError: there is no cluster, or the controller does not answer.
-        """
-        return self._rotations().present()
-
-    def _rotations(self) -> Rotations:
-        connections = self._parts.connections
-        return Rotations(self.spec, connections.controller, connections.control_plane, self._parts.on_event)
-
     def destroy(self, *, delete_data: bool = False) -> RunResult:
         """Remove everything that `apply` made; what it did not make is left alone.
 
@@ -363,8 +330,7 @@ class Cluster:
         return result
 
     def status(self, *, timeout: float = status.TIMEOUT) -> ClusterStatus:
-        """What exists, what is pending, Slurm's nodes, the autoscaler, the last runs. Reads
-        only, except that a local cloud with resources is started.
+        """What exists, what is pending, Slurm's nodes, the autoscaler, the last runs. Reads only, as `overview`.
 
         Args:
             timeout: seconds to wait for the answers of the cloud, the state and the controller.

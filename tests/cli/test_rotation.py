@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from gpucluster.cli import cli
 from gpucluster.cli.base import Context
-from gpucluster.cluster import Cluster
+from gpucluster.cluster.secrets import SecretOperations
 from gpucluster.cluster.state import StateOperations
 from gpucluster.operations.rotation import RotatableSecret, RotatedSecret, Rotation
 from tests.spec.spec_texts import LOCAL
@@ -24,13 +24,13 @@ def rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[st
     """In a folder with a cluster, which is a double. Returns what was rotated."""
     asked: list[Sequence[str]] = []
 
-    def rotate(_cluster: Cluster, what: Sequence[str]) -> Rotation:
+    def rotate(_secrets: SecretOperations, what: Sequence[str]) -> Rotation:
         asked.append(what)
         return Rotation((DONE,))
 
     (tmp_path / "cluster.yml").write_text(LOCAL)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Cluster, "rotate", rotate)
+    monkeypatch.setattr(SecretOperations, "rotate", rotate)
     monkeypatch.setattr(StateOperations, "require_own", lambda _self: None)
     return asked
 
@@ -72,7 +72,7 @@ def test_without_a_name_it_lists_and_says_how_to_complete_what_was_interrupted(
     rotated: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def listed(*rows: RotatableSecret) -> str:
-        monkeypatch.setattr(Cluster, "secrets", lambda _cluster: rows)
+        monkeypatch.setattr(SecretOperations, "list", lambda _secrets: rows)
         return run().stdout
 
     when = "2026-11-29T10:00:00Z"
