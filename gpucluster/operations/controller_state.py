@@ -71,7 +71,8 @@ class ControllerState:
             tuple(map(str, answer.get("restored") or ())),
             bool(answer.get("new_host")),
         )
-        if answer.get("host_keys"):
+        # A run that was killed may have changed the key already, so that nothing changes it now.
+        if answer.get("host_keys") or self._ssh_client().has_alternatives(controller.instance_id):
             self._learn_host_key(controller)
         if attached.moved:
             text = f"state was moved to its volume: {', '.join(attached.moved)}. What was there before has the name "

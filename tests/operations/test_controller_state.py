@@ -67,6 +67,14 @@ def test_a_new_host_with_the_old_keys_is_expected_with_them(client: SshClient, m
     assert "--device /dev/oracleoci/oraclevdb" in remote.commands[0]
 
 
+def test_a_key_that_a_killed_run_has_changed_is_learned(client: SshClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    client.write([CONTROLLER], alternatives={CONTROLLER.instance_id: [KEPT]})
+    monkeypatch.setattr(process, "run", Remote(attach=answer(), ssh_host=(0, f"{KEPT} root@old\n", "")))
+    assert not state(client, []).attach(CONTROLLER).new_host
+    assert client.host_keys() == {CONTROLLER.instance_id: KEPT}
+    assert not client.has_alternatives(CONTROLLER.instance_id)
+
+
 def test_a_host_without_a_key_of_the_known_kind_is_not_trusted(
     client: SshClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
