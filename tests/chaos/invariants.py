@@ -1,0 +1,183 @@
+"""What must hold after a disturbance, judged from what squeue and sacct have printed. Pure.
+
+Kinds of jobs: `RUNNING` ones run until the harness ends each of them, `WAITING` ones ask for what is never free,
+`SHORT` ones end at once, and `CANCELLED` ones have waited and were cancelled. Each job has an exit code of its own.
+
+slurmctld writes its queue up to five seconds after a change (docs/how-to/controller.md). What was submitted, or has
+started or ended, in the seconds before a host vanishes is not judged but counted: `of_last_seconds`. A controller that
+is stopped writes everything, so there nothing is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+#: Print what `parse_queue` and `parse_rows` read. The numbers of jobs follow `-j`: without them, a job is left out that
+#: waits for another one. `-D`: also the rows of earlier starts of a job.
+SQUEUE = "squeue -h -a -o '%A|%T'"
+SACCT = "sacct -a -D -X -n -P -o JobIDRaw,State,ExitCode,Start,End -j"
+#: Seconds in which slurmctld may not have saved a change: SAVE_MAX_WAIT is 5 (its src/slurmctld/state_save.c), and a
+#: busy machine needs some more.
+UNSAVED_S = 15.0
+#: States of jobs that are not over.
+_ALIVE = frozenset({"PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "SUSPENDED", "REQUEUED"})
+
+
+class Kind(StrEnum):
+    """How a job ends."""
+
+    SHORT = "short"
+    RUNNING = "running"
+    WAITING = "waiting"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job that sbatch has accepted.
+
+    Args:
+        exit_code: what its script ends with.
+        submitted: seconds since 1970, by the clock of the hosts.
+    """
+
+    id: str
+    kind: Kind
+    exit_code: int = 0
+    submitted: float = 0.0
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of the accounting: one start of a job.
+
+    Args:
+        state: without what follows it, such as the user who has cancelled the job.
+        exit_code: as sacct prints it: the script's, a colon, the signal's.
+        start, end: as sacct prints them; `Unknown` before.
+    """
+
+    job: str
+    state: str
+    exit_code: str = "0:0"
+    start: str = "Unknown"
+    end: str = "Unknown"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job has ended."""
+        return self.state not in _ALIVE
+
+
+def parse_jobs(text: str, kind: Kind) -> list[Job]:
+    """Jobs from lines of the form `ID|EXIT CODE|SECONDS`; a line that was cut off is left out."""
+    lines = [line.strip().split("|") for line in text.splitlines()]
+    whole = [words for words in lines if len(words) == 3 and all(words)]
+    return [Job(words[0], kind, int(words[1]), float(words[2])) for words in whole]
+
+
+def parse_queue(text: str) -> dict[str, str]:
+    """The state of each job that slurmctld knows, from the output of `SQUEUE`."""
+    return dict(line.split("|", 1) for line in text.split())
+
+
+def parse_rows(text: str) -> list[Row]:
+    """The accounting, from the output of `SACCT`."""
+    found = []
+    for line in text.splitlines():
+        job, state, *others = line.strip().split("|")
+        found.append(Row(job, state.split()[0], *others))
+    return found
+
+
+def settled(jobs: Iterable[Job], gone: float | None) -> list[Job]:
+    """The jobs that slurmctld had saved when its host vanished.
+
+    Args:
+        gone: when that was, in seconds since 1970; None for a controller that was stopped.
+    """
+    return [job for job in jobs if gone is None or job.submitted < gone - UNSAVED_S]
+
+
+def violations(
+    jobs: Iterable[Job], queue: Mapping[str, str], rows: Sequence[Row], *, ended: Collection[str]
+) -> list[str]:
+    """What is wrong with these jobs, in words; empty if everything holds.
+
+    Args:
+        ended: the jobs of the kind RUNNING whose end was asked for.
+    """
+    by_job: dict[str, list[Row]] = {}
+    for row in rows:
+        by_job.setdefault(row.job, []).append(row)
+    return [
+        f"job {job.id} ({job.kind}): {wrong}"
+        for job in jobs
+        for wrong in _wrong(job, queue.get(job.id, ""), by_job.get(job.id, []), job.id in ended)
+    ]
+
+
+def _wrong(job: Job, state: str, rows: Sequence[Row], is_ended: bool) -> Iterator[str]:
+    if not state and not rows:
+        yield "neither squeue nor sacct knows it"
+        return
+    if len(rows) != 1:
+        yield f"{len(rows)} rows in the accounting: {[(row.state, row.start) for row in rows]}"
+        return
+    (row,) = rows
+    if row.is_over and state in _ALIVE - {"COMPLETING"}:
+        yield f"{row.state} in the accounting, and {state} in the queue"
+    if not row.is_over and not state:
+        yield f"{row.state} in the accounting, and the queue does not have it"
+    if job.kind is Kind.WAITING and (state, row.is_over) != ("PENDING", False):
+        yield f"it does not wait any more: {state or row.state}"
+    elif job.kind is Kind.RUNNING and not is_ended and (state, row.state) != ("RUNNING", "RUNNING"):
+        yield f"it does not run any more: {state or 'not in the queue'}, {row.state} in the accounting"
+    elif job.kind in (Kind.SHORT, Kind.CANCELLED) or (job.kind is Kind.RUNNING and is_ended):
+        yield from _wrong_end(job, row)
+
+
+def _wrong_end(job: Job, row: Row) -> Iterator[str]:
+    expected = ("FAILED" if job.exit_code else "COMPLETED", f"{job.exit_code}:0")
+    if job.kind is Kind.CANCELLED:
+        expected = ("CANCELLED", "0:0")
+    if (row.state, row.exit_code) != expected:
+        yield f"{row.state} {row.exit_code}, and its own end is {expected[0]} {expected[1]}"
+
+
+def lost_rows(before: Iterable[Row], after: Iterable[Row]) -> list[str]:
+    """The rows of jobs that were over before a disturbance, and that are gone or changed after it."""
+    present = set(after)
+    return [f"accounting: the row {row} is not there any more" for row in before if row.is_over and row not in present]
+
+
+def doubled(starts: str) -> list[str]:
+    """The jobs whose script has run more than once.
+
+    Args:
+        starts: a line with the number of the job for each start of a script.
+    """
+    lines = starts.split()
+    return sorted({line for line in lines if lines.count(line) > 1}, key=int)
+
+
+def of_last_seconds(jobs: Iterable[Job], queue: Mapping[str, str], rows: Sequence[Row]) -> dict[str, int]:
+    """How jobs fared that slurmctld may not have saved: how many are kept, lost, or have several rows.
+
+    Args:
+        jobs: those that `settled` leaves out.
+    """
+    counts = {"kept": 0, "lost": 0, "left in the accounting": 0, "several rows": 0}
+    for job in jobs:
+        own = [row for row in rows if row.job == job.id]
+        if len(own) > 1:
+            counts["several rows"] += 1
+        elif job.id not in queue and not own:
+            counts["lost"] += 1
+        elif job.id not in queue and not own[0].is_over:
+            counts["left in the accounting"] += 1
+        else:
+            counts["kept"] += 1
+    return counts
