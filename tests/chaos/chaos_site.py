@@ -45,7 +45,7 @@ users:
 """
 _GATES = "/mnt/home/alice/gates"
 _STARTS = "/mnt/home/alice/starts"
-_STARTED = f"echo $SLURM_JOB_ID >> {_STARTS}"
+_STARTED = f"echo $SLURM_JOB_ID $(date +%s) >> {_STARTS}"
 _SCRIPTS = {
     Kind.SHORT: f"{_STARTED}; exit $1",
     Kind.RUNNING: f"{_STARTED}; mkfifo {_GATES}/$SLURM_JOB_ID; exit $(cat {_GATES}/$SLURM_JOB_ID)",
@@ -143,7 +143,7 @@ class ChaosSite(Site):
         """A line of a shell script that submits a job which ends with `$code`, and prints what `parse_jobs` reads."""
         words = ["--parsable", "-p", "compute", "-n1", "--mem=1M", "-o", "/dev/null", *options]
         words += [f"--dependency=afterany:{self._keeper}"] if kind is Kind.WAITING else []
-        text = f"#!/bin/sh\\n{_SCRIPTS[kind]}\\n".replace("$1", "'$code'")
+        text = f"#!/bin/sh\\n{_SCRIPTS[kind]}\\n".replace("%", "%%").replace("$1", "'$code'")
         return f"printf '{text}' | sbatch {' '.join(words)} | sed -u \"s/$/|$code|$(date +%s)/\""
 
     @contextmanager
@@ -203,6 +203,9 @@ class ChaosSite(Site):
     def _rows_of(self, jobs: Collection[str]) -> list[Row]:
         return invariants.parse_rows(self.root(CONTROLLER, f"{SACCT} {','.join(jobs)}")) if jobs else []
 
+    def _starts(self) -> list[tuple[str, float]]:
+        return invariants.parse_starts(self.root("compute-1", f"cat {_STARTS}"))
+
     def holds(self, before: Sequence[Row] = (), *, patience: float = PATIENCE_S) -> None:
         """Wait until everything holds. What does not is forgotten, so that the next rounds find what is new.
 
@@ -226,8 +229,8 @@ class ChaosSite(Site):
         rows = self.rows()
         wrong = invariants.violations(self.jobs.values(), self.queue(), rows, ended=self.ended)
         wrong += invariants.lost_rows([row for row in before if row.job in self.jobs], rows)
-        starts = invariants.doubled(self.root("compute-1", f"cat {_STARTS}"))
-        wrong += [f"job {job} (script): it has run more than once" for job in starts if job in self.jobs]
+        doubled = invariants.doubled(self._starts())
+        wrong += [f"job {job} (script): it has run more than once" for job in doubled if job in self.jobs]
         for host in (CONTROLLER, "compute-1"):
             known = self.root(host, f"getent passwd {' '.join(self.users)} | cut -d: -f1; true").split()
             wrong += [f"user {name} is not known on {host}" for name in self.users if name not in known]
@@ -277,7 +280,7 @@ class ChaosSite(Site):
     def _judge_fresh(self, lines: Sequence[str], gone: float | None, outcome: Outcome) -> None:
         """Take over the jobs that were submitted meanwhile: those that slurmctld had saved, as any others."""
         fresh = invariants.parse_jobs("".join(lines), Kind.SHORT)
-        sure = invariants.settled(fresh, gone)
+        sure = invariants.settled(fresh, gone, dict(self._starts()))
         self.jobs |= {job.id: job for job in sure}
         unsure = [job for job in fresh if job not in sure]
         outcome.last_seconds = {

@@ -4,12 +4,14 @@ Kinds of jobs: `RUNNING` ones run until the harness ends each of them, `WAITING`
 `SHORT` ones end at once, and `CANCELLED` ones have waited and were cancelled. Each job has an exit code of its own.
 
 slurmctld writes its queue up to five seconds after a change (docs/how-to/controller.md). What was submitted, or has
-started or ended, in the seconds before a host vanishes is not judged but counted: `of_last_seconds`. A controller that
-is stopped writes everything, so there nothing is left out.
+started or ended, in the seconds before a host vanishes is not judged but counted: `of_last_seconds`. Slurm may lose it,
+or run it again: a job that has ended is missing from its node, and is requeued. A controller that is stopped writes
+everything, so there nothing is left out.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -92,13 +94,18 @@ def parse_rows(text: str) -> list[Row]:
     return found
 
 
-def settled(jobs: Iterable[Job], gone: float | None) -> list[Job]:
-    """The jobs that slurmctld had saved when its host vanished.
+def settled(jobs: Iterable[Job], gone: float | None, ran: Mapping[str, float]) -> list[Job]:
+    """The jobs that slurmctld had saved when its host vanished: no change of them is from about that time.
 
     Args:
         gone: when that was, in seconds since 1970; None for a controller that was stopped.
+        ran: when the script of each short job ran, by the job; one that has not run yet is not there.
     """
-    return [job for job in jobs if gone is None or job.submitted < gone - UNSAVED_S]
+    return [
+        job
+        for job in jobs
+        if gone is None or (job.submitted < gone - UNSAVED_S and job.id in ran and abs(ran[job.id] - gone) > UNSAVED_S)
+    ]
 
 
 def violations(
@@ -153,14 +160,16 @@ def lost_rows(before: Iterable[Row], after: Iterable[Row]) -> list[str]:
     return [f"accounting: the row {row} is not there any more" for row in before if row.is_over and row not in present]
 
 
-def doubled(starts: str) -> list[str]:
-    """The jobs whose script has run more than once.
+def parse_starts(text: str) -> list[tuple[str, float]]:
+    """Each start of a script, from lines of the form `ID SECONDS`; one that is still being written is left out."""
+    lines = [line.split() for line in text.splitlines()]
+    return [(words[0], float(words[1])) for words in lines if len(words) == 2]
 
-    Args:
-        starts: a line with the number of the job for each start of a script.
-    """
-    lines = starts.split()
-    return sorted({line for line in lines if lines.count(line) > 1}, key=int)
+
+def doubled(starts: Iterable[tuple[str, float]]) -> list[str]:
+    """The jobs whose script has run more than once."""
+    counts = Counter(job for job, _ in starts)
+    return sorted((job for job, count in counts.items() if count > 1), key=int)
 
 
 def of_last_seconds(jobs: Iterable[Job], queue: Mapping[str, str], rows: Sequence[Row]) -> dict[str, int]:

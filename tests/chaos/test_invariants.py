@@ -62,13 +62,19 @@ def test_a_row_that_is_gone_or_has_changed_is_named() -> None:
 
 
 def test_a_script_that_ran_twice_is_named() -> None:
-    assert invariants.doubled("10\n9\n10\n9\n8\n") == ["9", "10"]
+    starts = invariants.parse_starts("10 1000\n9 1001\n10 1002\n9 1003\n8 1004\n7\n")
+    assert starts[-1] == ("8", 1004.0)
+    assert invariants.doubled(starts) == ["9", "10"]
 
 
-def test_jobs_are_settled_some_seconds_after_they_were_submitted() -> None:
-    late = Job("5", Kind.SHORT, 0, 1000.0 + invariants.UNSAVED_S)
-    assert invariants.settled([SHORT, late], gone=1001.0 + invariants.UNSAVED_S) == [SHORT]
-    assert invariants.settled([SHORT, late], gone=None) == [SHORT, late]
+def test_jobs_are_settled_whose_changes_are_not_of_the_last_seconds() -> None:
+    gone = 2000.0
+    early, late = gone - invariants.UNSAVED_S - 1, gone - invariants.UNSAVED_S + 1
+    jobs = [Job(str(number), Kind.SHORT, 0, early) for number in range(1, 5)] + [Job("5", Kind.SHORT, 0, late)]
+    ran = {"1": early, "2": late, "3": gone + 1, "5": gone + 60}  # the script of 4 has not run
+    assert [job.id for job in invariants.settled(jobs, gone, ran)] == ["1"]
+    assert [job.id for job in invariants.settled(jobs, gone, {**ran, "3": gone + 60})] == ["1", "3"]
+    assert invariants.settled(jobs, None, {}) == jobs
 
 
 def test_jobs_of_the_last_seconds_are_counted() -> None:
