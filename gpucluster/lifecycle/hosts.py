@@ -114,25 +114,31 @@ class HostSources:
             {ocid: key for ocid, key in identity.host_keys.items() if ocid in here},
             authority=identity.ssh_authority,
             new=here if built else (),
-            alternatives={host.instance_id: self.inherited_keys(hosts) for host in hosts[:1]},
+            alternatives=self.inherited_keys(hosts),
         )
 
-    def inherited_keys(self, hosts: Sequence[Host]) -> tuple[str, ...]:
-        """The host keys that a new controller may have from the one before it, with the volume of its state.
+    def inherited_keys(self, hosts: Sequence[Host]) -> dict[str, tuple[str, ...]]:
+        """The host keys that a new controller may have from the one before it, with the volume of its state: by its
+        OCID; empty for one whose key is recorded.
 
         It gets them within a run; one that is killed then has not recorded which one the controller has. Terraform's
         state has the key of the earlier one until a run records that of the new one.
 
         Args:
-            hosts: all of the cluster, the controller first.
+            hosts: all of the cluster.
         """
-        if not self.spec.controller.has_state_volume or not hosts:
-            return ()
+        if not self.spec.controller.has_state_volume:
+            return {}
         keys: Mapping[str, str] = {}
+        controller = ""
         with suppress(GpuClusterError):
-            keys = handover.Identity.parse(self.outputs()).host_keys
+            outputs = self.outputs()
+            keys = handover.Identity.parse(outputs).host_keys
+            controller = handover.Outputs.parse(outputs).controller.id
         here = {host.instance_id for host in hosts}
-        return () if hosts[0].instance_id in keys else tuple(key for ocid, key in keys.items() if ocid not in here)
+        if controller in keys or controller not in here:
+            return {}
+        return {controller: tuple(key for ocid, key in keys.items() if ocid not in here)}
 
 
 class HostConnections:
@@ -235,12 +241,14 @@ class HostConnections:
         ssh_client.write(hosts)  # from now on with the keys of new hosts
         self._sources.saved.save_hosts(hosts, {host.instance_id for host in hosts})
 
-    def _check_first_contacts(self, hosts: Sequence[Host], inherited: Collection[str] = ()) -> None:
+    def _check_first_contacts(
+        self, hosts: Sequence[Host], inherited: Mapping[str, Collection[str]] | None = None
+    ) -> None:
         """Compare the keys of hosts that have answered for the first time with what the cloud has of their consoles.
         Nothing but the question whether they have booted was sent to them.
 
         Args:
-            inherited: keys that the controller may have from the one before it.
+            inherited: the keys that one may have from the host before it, by its OCID.
 
         Raises:
             ToolError: one has answered with another key.
@@ -249,7 +257,10 @@ class HostConnections:
         learned = ssh_client.host_keys()
         # The console of a new controller shows the keys that it made, and not those of the one before it.
         new_hosts = [
-            host for host in hosts if host.instance_id in learned and learned[host.instance_id] not in inherited
+            host
+            for host in hosts
+            if host.instance_id in learned
+            and learned[host.instance_id] not in (inherited or {}).get(host.instance_id, ())
         ]
         if not new_hosts or self._trusts_answers:
             return

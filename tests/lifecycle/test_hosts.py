@@ -30,7 +30,7 @@ from gpucluster.lifecycle.locate import HostLocator
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import loads
-from gpucluster.ssh import SshClient, ensure_key
+from gpucluster.ssh import Host, SshClient, ensure_key
 from gpucluster.workspace.saved_state import SavedState
 from tests.spec.spec_texts import LOCAL
 from tests.waiting import PATIENCE_S
@@ -301,6 +301,13 @@ def test_another_machine_goes_on_with_a_controller_that_has_the_keys_of_the_one_
     """Its console shows those that it made at its first boot."""
     _with_state_volume(machine)
     assert _reached(machine, INHERITED) == _text(INHERITED)
+
+
+def test_no_other_host_may_have_them(machine: Machine) -> None:
+    """Where no controller runs, ssh is configured for nodes alone."""
+    _with_state_volume(machine)
+    node = Host("compute-1", "127.0.0.1", "debian", "ocid1.instance..node")
+    assert machine.sources.inherited_keys([node]) == {}
 
 
 def test_the_key_of_another_host_is_refused_without_a_volume_that_carries_it(machine: Machine) -> None:
