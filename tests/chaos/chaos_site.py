@@ -17,10 +17,12 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from gpucluster.localcloud.engine import containers as engine
+from gpucluster.localcloud.engine.protocol import LABEL_HOME
 from tests.chaos import invariants
-from tests.chaos.disturbances import CHANGES, Disturbance, Round, exchanged
+from tests.chaos.disturbances import CHANGES, REPLACE, Disturbance, Round, exchanged
 from tests.chaos.invariants import SACCT, SQUEUE, Job, Kind, Row
-from tests.e2e.site_harness import ALONE, NETWORK, Site, container_of, kill, read_events, rest_of
+from tests.e2e.site_harness import ALONE, NETWORK, Site, kill, read_events, rest_of
 from tests.localcloud.api_harness import Api
 from tests.waiting import PATIENCE_S, wait_for
 
@@ -188,8 +190,11 @@ class ChaosSite(Site):
         """End jobs. One whose script does not read any more is seen as a wrong end afterwards."""
         lines = [f"echo {job.exit_code} | dd of={_GATES}/{job.id} oflag=nonblock 2> /dev/null" for job in jobs]
         # Not through the controller, which may be gone.
-        argv = ["podman", "exec", "--interactive", container_of(self, "compute-1"), "sh", "-s"]
-        subprocess.run(argv, input="\n".join(lines), text=True, check=False)
+        named = [each.name for each in engine.listing(f"{LABEL_HOME}={self.home}")]
+        (node,) = [name for name in named if "-compute-1-" in name]
+        subprocess.run(
+            ["podman", "exec", "--interactive", node, "sh", "-s"], input="\n".join(lines), text=True, check=False
+        )
         self.ended |= {job.id for job in jobs}
 
     # ---- what must hold
@@ -256,6 +261,8 @@ class ChaosSite(Site):
         return outcome
 
     def _play(self, each: Round, outcome: Outcome) -> None:
+        if self.ssh(CONTROLLER, "true").returncode != 0:
+            self.good(*REPLACE)  # an earlier round has failed before its repair
         self.settle()
         before = self.rows()
         with self._submitting() as lines:
