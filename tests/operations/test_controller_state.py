@@ -86,6 +86,14 @@ def test_a_host_without_a_key_of_the_known_kind_is_not_trusted(
     assert client.host_keys() == {CONTROLLER.instance_id: TEMPORARY}
 
 
+def test_jobs_that_slurm_had_not_saved_are_named(client: SshClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "run", Remote(attach=answer(new_host=True, lost_jobs=["70", "71"])))
+    events: list[Event] = []
+    assert state(client, events).attach(CONTROLLER).lost_jobs == ("70", "71")
+    assert (events[-1].status, "jobs are lost: 70, 71" in events[-1].message) == ("warning", True)
+    assert "/var/lib/gpucluster-state/lost-jobs" in events[-1].message
+
+
 def test_moved_state_is_named(client: SshClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "run", Remote(attach=answer(formatted=True, moved=["/var/lib/mysql"], new_host=True)))
     events: list[Event] = []

@@ -22,7 +22,7 @@ from typing import Any
 
 from gpucluster.node_agent import durable_file, programs
 from gpucluster.node_agent.errors import Failed, Refused
-from gpucluster.node_agent.state_volume import accounts, device, layout
+from gpucluster.node_agent.state_volume import accounts, device, layout, unsaved_jobs
 from gpucluster.node_agent.state_volume.accounts import Accounts
 
 #: The state as it was on the boot disk.
@@ -72,6 +72,7 @@ class StateVolume:
             is_new_host = marker.get("machine") != self._machine()
             restored: list[str] = []
             if is_new_host:
+                done["lost_jobs"] = self._keep_lost_jobs()
                 done["renumbered"] = self._keep_owners()
                 restored = self._restore_files(user)
             if not marker:
@@ -235,6 +236,18 @@ class StateVolume:
                 self._set_aside(self._at(layout.DIRECTORIES[name]))
                 self._bind(name, layout.DIRECTORIES[name])
         return moved
+
+    def _keep_lost_jobs(self) -> list[str]:
+        """Keep the scripts of jobs that Slurm had not saved: it removes them when it starts. Returns their numbers."""
+        lost: list[str] = []
+        for name in layout.SLURM_STATE:
+            for job, folder in unsaved_jobs.unsaved(self._mount / "directories" / name).items():
+                lost.append(job)
+                # On a full volume they are lost: that must not keep the cluster without a controller.
+                with contextlib.suppress(Failed, OSError):
+                    self._at(layout.LOST_JOBS).mkdir(exist_ok=True, mode=0o700)
+                    _copy_tree(folder, self._at(layout.LOST_JOBS) / folder.name)
+        return lost
 
     def _discard_unfinished(self) -> None:
         """Remove copies of a move that was killed: the services may have written to the boot disk since then."""

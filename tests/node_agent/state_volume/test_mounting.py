@@ -135,6 +135,25 @@ def test_an_attempt_that_was_ended_before_sshd_has_the_keys_is_repeated(
     assert ["systemctl", "try-reload-or-restart", "ssh.service"] in systemctl
 
 
+def test_scripts_of_jobs_that_slurm_had_not_saved_are_kept(
+    tmp_path: Path, device: str, systemctl: list[list[str]]
+) -> None:
+    state = tmp_path / "first/var/lib/slurm/slurmctld"
+    first = host(tmp_path / "first", "one", "kept")
+    (state / "hash.7/job.7").mkdir(parents=True)
+    (state / "hash.7/job.7/script").write_text("#!/bin/sh\n")
+    assert first.attach(device, "demo", "root", 0)["lost_jobs"] == []  # slurmctld has been stopped to move it
+    (state / "job_state").write_text("7")
+    os.utime(state / "job_state", (1000, 1000))
+    leave(tmp_path / "first")
+    second = tmp_path / "second"
+    assert host(second, "two").attach(device, "demo", "root", 0)["lost_jobs"] == ["7"]
+    kept = second / "var/lib/gpucluster-state/lost-jobs"
+    assert (kept / "job.7/script").read_text() == "#!/bin/sh\n"
+    assert kept.stat().st_mode & 0o777 == 0o700
+    assert "lost_jobs" not in StateVolume(second).attach(device, "demo", "root", 0)
+
+
 def test_a_second_call_waits_for_the_first(tmp_path: Path, device: str, systemctl: list[list[str]]) -> None:
     """Its command was killed, and it goes on on the host: two must not copy into one place."""
     volume = host(tmp_path / "root", "one", "kept")
