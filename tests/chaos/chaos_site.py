@@ -19,6 +19,8 @@ from typing import Any
 
 from gpucluster.localcloud.engine import containers as engine
 from gpucluster.localcloud.engine.protocol import LABEL_HOME
+from gpucluster.paths import ClusterPaths
+from gpucluster.ssh import SshClient
 from tests.chaos import invariants
 from tests.chaos.disturbances import CHANGES, REPLACE, Disturbance, Round, exchanged
 from tests.chaos.invariants import SACCT, SQUEUE, Job, Kind, Row
@@ -72,11 +74,11 @@ class Outcome:
     round: Round
     event: int = 0
     repair_s: float = 0.0
-    last_seconds: dict[str, int] = field(default_factory=dict)
+    last_seconds: dict[str, list[str]] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
-        last = ", ".join(f"{count} {what}" for what, count in self.last_seconds.items() if count)
+        last = ", ".join(f"{len(jobs)} {what}" for what, jobs in self.last_seconds.items() if jobs)
         return (
             f"{self.round} (event {self.event}): repaired in {self.repair_s:.0f} s"
             + (f"; jobs of the last seconds: {last}" if last else "")
@@ -261,7 +263,7 @@ class ChaosSite(Site):
         return outcome
 
     def _play(self, each: Round, outcome: Outcome) -> None:
-        if self.ssh(CONTROLLER, "true").returncode != 0:
+        if "UP" not in self.ssh(CONTROLLER, "sudo scontrol ping").stdout:
             self.good(*REPLACE)  # an earlier round has failed before its repair
         self.settle()
         before = self.rows()
@@ -271,11 +273,17 @@ class ChaosSite(Site):
         if each.disturbance.elsewhere:
             self._forget()
         began = time.time()
+        said: list[str] = []
         for command in each.disturbance.repair:
             code, events = self.run(*command)
             assert code == 0, f"{' '.join(command)} ended with {code}: {events[-6:]}"
+            said += [str(event.get("message") or "") for event in events]
         outcome.repair_s = time.time() - began
         self._judge_fresh(lines, gone, outcome)
+        named = invariants.named_as_lost(said)
+        # Another command may have attached the volume first, and was killed, or has named them.
+        silent = set(outcome.last_seconds["lost"]) - named if not each.disturbance.command else set()
+        assert not silent, f"jobs are lost, and no command has named them: {sorted(silent)} (named: {sorted(named)})"
         self.holds(before)
 
     def _forget(self) -> None:
@@ -283,6 +291,8 @@ class ChaosSite(Site):
         state = self.folder / ".gpucluster"
         for file in (state / "hosts.json", state / "ssh" / "config", state / "ssh" / "known_hosts"):
             file.unlink(missing_ok=True)
+        # A shared connection needs no key.
+        SshClient(ClusterPaths(state), None).close()
 
     def _judge_fresh(self, lines: Sequence[str], gone: float | None, outcome: Outcome) -> None:
         """Take over the jobs that were submitted meanwhile: those that slurmctld had saved, as any others."""
@@ -290,10 +300,8 @@ class ChaosSite(Site):
         sure = invariants.settled(fresh, gone, dict(self._starts()))
         self.jobs |= {job.id: job for job in sure}
         unsure = [job for job in fresh if job not in sure]
-        outcome.last_seconds = {
-            "submitted": len(unsure),
-            **invariants.of_last_seconds(unsure, self.queue(), self.rows()),
-        }
+        rows = self._rows_of([job.id for job in unsure])
+        outcome.last_seconds = invariants.of_last_seconds(unsure, self.queue(), rows)
 
     def _disturb(self, each: Round, lines: Sequence[str]) -> tuple[float | None, int]:
         """Returns when the controller's host vanished (None: it did not), and after how many events that was."""

@@ -11,6 +11,7 @@ everything, so there nothing is left out.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -172,21 +173,27 @@ def doubled(starts: Iterable[tuple[str, float]]) -> list[str]:
     return sorted((job for job, count in counts.items() if count > 1), key=int)
 
 
-def of_last_seconds(jobs: Iterable[Job], queue: Mapping[str, str], rows: Sequence[Row]) -> dict[str, int]:
-    """How jobs fared that slurmctld may not have saved: how many are kept, lost, or have several rows.
+def of_last_seconds(jobs: Iterable[Job], queue: Mapping[str, str], rows: Sequence[Row]) -> dict[str, list[str]]:
+    """How jobs fared that slurmctld may not have saved: which are kept, lost, or have several rows.
 
     Args:
         jobs: those that `settled` leaves out.
     """
-    counts = {"kept": 0, "lost": 0, "left in the accounting": 0, "several rows": 0}
+    found: dict[str, list[str]] = {"kept": [], "lost": [], "left in the accounting": [], "with several rows": []}
     for job in jobs:
         own = [row for row in rows if row.job == job.id]
         if len(own) > 1:
-            counts["several rows"] += 1
+            found["with several rows"].append(job.id)
         elif job.id not in queue and not own:
-            counts["lost"] += 1
+            found["lost"].append(job.id)
         elif job.id not in queue and not own[0].is_over:
-            counts["left in the accounting"] += 1
+            found["left in the accounting"].append(job.id)
         else:
-            counts["kept"] += 1
-    return counts
+            found["kept"].append(job.id)
+    return found
+
+
+def named_as_lost(messages: Iterable[str]) -> set[str]:
+    """The jobs that a command has reported as lost."""
+    found = (re.search(r"jobs are lost: ([0-9, ]+)", message) for message in messages)
+    return {job for match in found if match for job in match.group(1).replace(",", " ").split()}

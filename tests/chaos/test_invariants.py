@@ -77,7 +77,7 @@ def test_jobs_are_settled_whose_changes_are_not_of_the_last_seconds() -> None:
     assert invariants.settled(jobs, None, {}) == jobs
 
 
-def test_jobs_of_the_last_seconds_are_counted() -> None:
+def test_jobs_of_the_last_seconds_are_sorted() -> None:
     jobs = [Job(str(number), Kind.SHORT) for number in range(1, 6)]
     rows = [
         Row("1", "COMPLETED"),
@@ -86,8 +86,18 @@ def test_jobs_of_the_last_seconds_are_counted() -> None:
         Row("4", "PENDING"),
         Row("5", "PENDING"),
     ]
-    counts = invariants.of_last_seconds(jobs, {"5": "PENDING"}, rows)
-    assert counts == {"kept": 2, "lost": 1, "left in the accounting": 1, "several rows": 1}
+    assert invariants.of_last_seconds(jobs, {"5": "PENDING"}, rows) == {
+        "kept": ["1", "5"],
+        "lost": ["3"],
+        "left in the accounting": ["4"],
+        "with several rows": ["2"],
+    }
+
+
+def test_what_a_command_reports_as_lost() -> None:
+    messages = ["jobs are lost: 70, 71: submitted in the last seconds", "it has the state of the controller before it"]
+    assert invariants.named_as_lost(messages) == {"70", "71"}
+    assert invariants.named_as_lost(messages[1:]) == set()
 
 
 def test_what_the_programs_print() -> None:
