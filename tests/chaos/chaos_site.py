@@ -23,7 +23,7 @@ from gpucluster.paths import ClusterPaths
 from gpucluster.ssh import SshClient
 from tests.chaos import invariants
 from tests.chaos.disturbances import CHANGES, REPLACE, Disturbance, Round, exchanged
-from tests.chaos.invariants import SACCT, SQUEUE, Job, Kind, Row
+from tests.chaos.invariants import JOB_NAME, SACCT, SQUEUE, Job, Kind, Row
 from tests.e2e.site_harness import ALONE, NETWORK, Site, kill, read_events, rest_of
 from tests.localcloud.api_harness import Api
 from tests.waiting import PATIENCE_S, wait_for
@@ -145,7 +145,7 @@ class ChaosSite(Site):
 
     def _sbatch(self, kind: Kind, *options: str) -> str:
         """A line of a shell script that submits a job which ends with `$code`, and prints what `parse_jobs` reads."""
-        words = ["--parsable", "-p", "compute", "-n1", "--mem=1M", "-o", "/dev/null", *options]
+        words = ["--parsable", "-p", "compute", "-n1", "--mem=1M", "-o", "/dev/null", "-J", JOB_NAME, *options]
         words += [f"--dependency=afterany:{self._keeper}"] if kind is Kind.WAITING else []
         text = f"#!/bin/sh\\n{_SCRIPTS[kind]}\\n".replace("%", "%%").replace("$1", "'$code'")
         return f"printf '{text}' | sbatch {' '.join(words)} | sed -u \"s/$/|$code|$(date +%s)/\""

@@ -17,10 +17,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+#: The name of all jobs: the number of one that is lost is given to the next one, which may be a check of gpucluster's.
+JOB_NAME = "chaos"
 #: Print what `parse_queue` and `parse_rows` read. The numbers of jobs follow `-j`: without them, a job is left out that
 #: waits for another one. `-D`: also the rows of earlier starts of a job.
-SQUEUE = "squeue -h -a -o '%A|%T'"
-SACCT = "sacct -a -D -X -n -P -o JobIDRaw,State,ExitCode,Start,End -j"
+SQUEUE = f"squeue -h -a -n {JOB_NAME} -o '%A|%T'"
+SACCT = f"sacct -a -D -X -n -P --name={JOB_NAME} -o JobIDRaw,State,ExitCode,Start,End -j"
 #: Seconds in which slurmctld may not have saved a change: SAVE_MAX_WAIT is 5 (its src/slurmctld/state_save.c), and a
 #: busy machine needs some more.
 UNSAVED_S = 15.0
