@@ -126,7 +126,7 @@ class ChaosSite(Site):
         self._submit(Kind.SHORT, range(_SHORT_JOBS))
         self.users.append(name := f"user{len(self.users)}")
         self.good("user", "add", name)
-        self.holds()
+        self.holds(patience=PATIENCE_S + 3 * missing)
         # Saved after this one is saved all that came before it.
         (last,) = self._submit(Kind.WAITING, [0])
         state = "/var/lib/slurm/slurmctld"

@@ -17,7 +17,7 @@ from tests.e2e.site_harness import PATIENCE_TO_BUILD_S
 
 ROUNDS = int(os.environ.get("GPUCLUSTER_TEST_CHAOS") or 0)
 SEED = os.environ.get("GPUCLUSTER_TEST_CHAOS_SEED") or "1"
-RUNNING, WAITING = map(int, (os.environ.get("GPUCLUSTER_TEST_CHAOS_JOBS") or "200,1000").split(","))
+RUNNING, WAITING = map(int, (os.environ.get("GPUCLUSTER_TEST_CHAOS_JOBS") or "120,1000").split(","))
 
 pytestmark = [pytest.mark.chaos, pytest.mark.story, pytest.mark.timeout(5 * PATIENCE_TO_BUILD_S)]
 
