@@ -282,7 +282,8 @@ class ChaosSite(Site):
         self._judge_fresh(lines, gone, outcome)
         named = invariants.named_as_lost(said)
         # Another command may have attached the volume first, and was killed, or has named them.
-        silent = set(outcome.last_seconds["lost"]) - named if not each.disturbance.command else set()
+        gone_jobs = {*outcome.last_seconds["lost"], *outcome.last_seconds["left in the accounting"]}
+        silent = gone_jobs - named if not each.disturbance.command else set()
         assert not silent, f"jobs are lost, and no command has named them: {sorted(silent)} (named: {sorted(named)})"
         self.holds(before)
 
@@ -303,7 +304,7 @@ class ChaosSite(Site):
         rows = self._rows_of([job.id for job in unsure])
         outcome.last_seconds = invariants.of_last_seconds(unsure, self.queue(), rows)
 
-    def _disturb(self, each: Round, lines: Sequence[str]) -> tuple[float | None, int]:
+    def _disturb(self, each: Round, lines: list[str]) -> tuple[float | None, int]:
         """Returns when the controller's host vanished (None: it did not), and after how many events that was."""
         disturbance = each.disturbance
         if disturbance.change:
@@ -311,6 +312,9 @@ class ChaosSite(Site):
         if not disturbance.command:
             count = each.event(10)
             self.until("jobs are submitted", lambda: len(lines) >= count)
+            # Several at once: slurmctld saves the first one, and the others five seconds later.
+            burst = f"for code in 1 2 3 4 5; do {self._sbatch(Kind.SHORT)}; done"
+            lines += self.ssh(CONTROLLER, "sh -s", who="alice", stdin=burst).stdout.splitlines(keepends=True)
             return self._vanish(each), count
         command = [f"late{each.number}" if word == "USER" else word for word in disturbance.command]
         process = self.start(*command)

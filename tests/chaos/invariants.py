@@ -22,7 +22,9 @@ JOB_NAME = "chaos"
 #: Print what `parse_queue` and `parse_rows` read. The numbers of jobs follow `-j`: without them, a job is left out that
 #: waits for another one. `-D`: also the rows of earlier starts of a job.
 SQUEUE = f"squeue -h -a -n {JOB_NAME} -o '%A|%T'"
-SACCT = f"sacct -a -D -X -n -P --name={JOB_NAME} -o JobIDRaw,State,ExitCode,Start,End -j"
+SACCT = f"SLURM_TIME_FORMAT=%s sacct -a -D -X -n -P --name={JOB_NAME} -o JobIDRaw,State,ExitCode,Submit,Start,End -j"
+#: Of a job's own row, at most so much before the time that its sbatch was started at.
+_CLOCK_S = 2.0
 #: Seconds in which slurmctld may not have saved a change: SAVE_MAX_WAIT is 5 (its src/slurmctld/state_save.c), and a
 #: busy machine needs some more.
 UNSAVED_S = 15.0
@@ -61,12 +63,14 @@ class Row:
     Args:
         state: without what follows it, such as the user who has cancelled the job.
         exit_code: as sacct prints it: the script's, a colon, the signal's.
+        submit: seconds since 1970.
         start, end: as sacct prints them; `Unknown` before.
     """
 
     job: str
     state: str
     exit_code: str = "0:0"
+    submit: float = 0.0
     start: str = "Unknown"
     end: str = "Unknown"
 
@@ -92,8 +96,8 @@ def parse_rows(text: str) -> list[Row]:
     """The accounting, from the output of `SACCT`."""
     found = []
     for line in text.splitlines():
-        job, state, *others = line.strip().split("|")
-        found.append(Row(job, state.split()[0], *others))
+        job, state, exit_code, submit, start, end = line.strip().split("|")
+        found.append(Row(job, state.split()[0], exit_code, float(submit), start, end))
     return found
 
 
@@ -125,8 +129,13 @@ def violations(
     return [
         f"job {job.id} ({job.kind}): {wrong}"
         for job in jobs
-        for wrong in _wrong(job, queue.get(job.id, ""), by_job.get(job.id, []), job.id in ended)
+        for wrong in _wrong(job, queue.get(job.id, ""), _own(job, by_job.get(job.id, [])), job.id in ended)
     ]
+
+
+def _own(job: Job, rows: Iterable[Row]) -> list[Row]:
+    """The rows of a job without those of an earlier one of its number, which was lost: slurmctld gives it again."""
+    return [row for row in rows if row.submit >= job.submitted - _CLOCK_S]
 
 
 def _wrong(job: Job, state: str, rows: Sequence[Row], is_ended: bool) -> Iterator[str]:
@@ -183,7 +192,7 @@ def of_last_seconds(jobs: Iterable[Job], queue: Mapping[str, str], rows: Sequenc
     """
     found: dict[str, list[str]] = {"kept": [], "lost": [], "left in the accounting": [], "with several rows": []}
     for job in jobs:
-        own = [row for row in rows if row.job == job.id]
+        own = _own(job, (row for row in rows if row.job == job.id))
         if len(own) > 1:
             found["with several rows"].append(job.id)
         elif job.id not in queue and not own:

@@ -12,7 +12,12 @@ RUNNING = Job("2", Kind.RUNNING, 0, 1000.0)
 WAITING = Job("3", Kind.WAITING, 0, 1000.0)
 JOBS = (SHORT, RUNNING, WAITING)
 QUEUE = {"2": "RUNNING", "3": "PENDING"}
-ROWS = (Row("1", "FAILED", "3:0"), Row("2", "RUNNING"), Row("3", "PENDING"))
+SUBMIT = 1000.0
+ROWS = (
+    Row("1", "FAILED", "3:0", SUBMIT),
+    Row("2", "RUNNING", submit=SUBMIT),
+    Row("3", "PENDING", submit=SUBMIT),
+)
 
 
 def changed(*rows: Row) -> list[Row]:
@@ -24,8 +29,13 @@ def test_what_is_as_it_should_be() -> None:
     assert invariants.violations(JOBS, QUEUE, ROWS, ended=()) == []
 
 
+def test_the_number_of_a_lost_job_is_given_again() -> None:
+    rows = [*ROWS, Row("1", "PENDING", submit=SUBMIT - 60)]
+    assert invariants.violations(JOBS, QUEUE, rows, ended=()) == []
+
+
 def test_a_job_that_is_ended_has_its_own_exit_code() -> None:
-    rows = changed(Row("2", "COMPLETED"))
+    rows = changed(Row("2", "COMPLETED", submit=SUBMIT))
     assert invariants.violations(JOBS, {"3": "PENDING"}, rows, ended={"2"}) == []
 
 
@@ -35,16 +45,41 @@ def test_a_job_that_is_ended_has_its_own_exit_code() -> None:
         (QUEUE, ROWS[1:], (), "job 1 (short): neither squeue nor sacct knows it"),
         ({"3": "PENDING"}, [ROWS[0], ROWS[2]], (), "job 2 (running): neither squeue nor sacct knows it"),
         (QUEUE, ROWS[:2], (), "job 3 (waiting): 0 rows in the accounting: []"),
-        (QUEUE, [*ROWS, Row("1", "NODE_FAIL")], (), "job 1 (short): 2 rows"),
-        (QUEUE, changed(Row("1", "COMPLETED")), (), "job 1 (short): COMPLETED 0:0, and its own end is FAILED 3:0"),
-        (QUEUE, changed(Row("1", "FAILED", "0:9")), (), "its own end is FAILED 3:0"),
-        (QUEUE, changed(Row("1", "RUNNING")), (), "job 1 (short): RUNNING in the accounting, and the queue does not"),
+        (QUEUE, [*ROWS, Row("1", "NODE_FAIL", submit=SUBMIT)], (), "job 1 (short): 2 rows"),
+        (
+            QUEUE,
+            changed(Row("1", "COMPLETED", submit=SUBMIT)),
+            (),
+            "job 1 (short): COMPLETED 0:0, and its own end is FAILED 3:0",
+        ),
+        (QUEUE, changed(Row("1", "FAILED", "0:9", SUBMIT)), (), "its own end is FAILED 3:0"),
+        (
+            QUEUE,
+            changed(Row("1", "RUNNING", submit=SUBMIT)),
+            (),
+            "job 1 (short): RUNNING in the accounting, and the queue does not",
+        ),
         ({"3": "PENDING"}, ROWS, (), "job 2 (running): RUNNING in the accounting, and the queue does not have it"),
         ({**QUEUE, "2": "PENDING"}, ROWS, (), "job 2 (running): it does not run any more: PENDING"),
-        (QUEUE, changed(Row("2", "NODE_FAIL")), (), "job 2 (running): NODE_FAIL in the accounting, and RUNNING in"),
+        (
+            QUEUE,
+            changed(Row("2", "NODE_FAIL", submit=SUBMIT)),
+            (),
+            "job 2 (running): NODE_FAIL in the accounting, and RUNNING in",
+        ),
         (QUEUE, ROWS, ("2",), "job 2 (running): RUNNING 0:0, and its own end is COMPLETED 0:0"),
-        ({**QUEUE, "3": "RUNNING"}, changed(Row("3", "RUNNING")), (), "job 3 (waiting): it does not wait any more"),
-        ({"2": "RUNNING"}, changed(Row("3", "CANCELLED")), (), "job 3 (waiting): it does not wait any more: CANCELLED"),
+        (
+            {**QUEUE, "3": "RUNNING"},
+            changed(Row("3", "RUNNING", submit=SUBMIT)),
+            (),
+            "job 3 (waiting): it does not wait any more",
+        ),
+        (
+            {"2": "RUNNING"},
+            changed(Row("3", "CANCELLED", submit=SUBMIT)),
+            (),
+            "job 3 (waiting): it does not wait any more: CANCELLED",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(queue: dict[str, str], rows: list[Row], ended: tuple[str, ...], message: str) -> None:
@@ -102,10 +137,10 @@ def test_what_a_command_reports_as_lost() -> None:
 
 def test_what_the_programs_print() -> None:
     assert invariants.parse_queue("2|RUNNING\n3|PENDING\n") == QUEUE
-    text = "1|FAILED|3:0|2026-11-01T10:00:00|2026-11-01T10:00:01\n2|CANCELLED by 1000|0:15|None|Unknown\n"
+    text = "1|FAILED|3:0|1000|1001|1002\n2|CANCELLED by 1000|0:15|1000|None|Unknown\n"
     assert invariants.parse_rows(text) == [
-        Row("1", "FAILED", "3:0", "2026-11-01T10:00:00", "2026-11-01T10:00:01"),
-        Row("2", "CANCELLED", "0:15", "None", "Unknown"),
+        Row("1", "FAILED", "3:0", 1000.0, "1001", "1002"),
+        Row("2", "CANCELLED", "0:15", 1000.0, "None", "Unknown"),
     ]
     assert invariants.parse_jobs("7|3|1000\n8|4|10\n|5|1001\n9|6", Kind.SHORT) == [
         Job("7", Kind.SHORT, 3, 1000.0),
