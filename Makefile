@@ -74,6 +74,12 @@ stress: test-machine ## the same with busy processors, a slow disk, little memor
 	$(call install_packages,$(STRESS_PACKAGES))
 	$(BIN)/python -m tools.stress $(BIN)/python -m tools.suite $(if $(FILES),--files $(FILES)) $(if $(ORDER),--order $(ORDER))
 
+# ROUNDS=50 SEED=word RUNNING=120 WAITING=1000: how often, which rounds at which moments, and how many jobs run and wait.
+.PHONY: chaos
+chaos: test-machine ## lose the controller of a cluster at random moments, replace it, and look for what is lost: a minute or more a round
+	GPUCLUSTER_TEST_CHAOS=$(or $(ROUNDS),50) GPUCLUSTER_TEST_CHAOS_SEED=$(or $(SEED),1) \
+	  GPUCLUSTER_TEST_CHAOS_JOBS=$(or $(RUNNING),120),$(or $(WAITING),1000) $(BIN)/python -m pytest -n 0 -s tests/chaos
+
 # Installs what the tests need, and names what this machine lacks, before a test starts.
 .PHONY: test-machine
 test-machine:

@@ -114,7 +114,31 @@ class HostSources:
             {ocid: key for ocid, key in identity.host_keys.items() if ocid in here},
             authority=identity.ssh_authority,
             new=here if built else (),
+            alternatives=self.inherited_keys(hosts),
         )
+
+    def inherited_keys(self, hosts: Sequence[Host]) -> dict[str, tuple[str, ...]]:
+        """The host keys that a new controller may have from the one before it, with the volume of its state: by its
+        OCID; empty for one whose key is recorded.
+
+        It gets them within a run; one that is killed then has not recorded which one the controller has. Terraform's
+        state has the key of the earlier one until a run records that of the new one.
+
+        Args:
+            hosts: all of the cluster.
+        """
+        if not self.spec.controller.has_state_volume:
+            return {}
+        keys: Mapping[str, str] = {}
+        controller = ""
+        with suppress(GpuClusterError):
+            outputs = self.outputs()
+            keys = handover.Identity.parse(outputs).host_keys
+            controller = handover.Outputs.parse(outputs).controller.id
+        here = {host.instance_id for host in hosts}
+        if controller in keys or controller not in here:
+            return {}
+        return {controller: tuple(key for ocid, key in keys.items() if ocid not in here)}
 
 
 class HostConnections:
@@ -212,20 +236,32 @@ class HostConnections:
         known = ssh_client.host_keys()
         ssh_client.wait(again, ANSWER_DEADLINE, self._on_event)
         ssh_client.wait([host for host in hosts if host.instance_id not in booted], BOOT_DEADLINE, self._on_event)
-        self._check_first_contacts([host for host in hosts if host.instance_id not in known])
+        new_hosts = [host for host in hosts if host.instance_id not in known]
+        self._check_first_contacts(new_hosts, self._sources.inherited_keys(hosts))
         ssh_client.write(hosts)  # from now on with the keys of new hosts
         self._sources.saved.save_hosts(hosts, {host.instance_id for host in hosts})
 
-    def _check_first_contacts(self, hosts: Sequence[Host]) -> None:
+    def _check_first_contacts(
+        self, hosts: Sequence[Host], inherited: Mapping[str, Collection[str]] | None = None
+    ) -> None:
         """Compare the keys of hosts that have answered for the first time with what the cloud has of their consoles.
         Nothing but the question whether they have booted was sent to them.
+
+        Args:
+            inherited: the keys that one may have from the host before it, by its OCID.
 
         Raises:
             ToolError: one has answered with another key.
         """
         ssh_client = self._sources.ssh_client()
         learned = ssh_client.host_keys()
-        new_hosts = [host for host in hosts if host.instance_id in learned]
+        # The console of a new controller shows the keys that it made, and not those of the one before it.
+        new_hosts = [
+            host
+            for host in hosts
+            if host.instance_id in learned
+            and learned[host.instance_id] not in (inherited or {}).get(host.instance_id, ())
+        ]
         if not new_hosts or self._trusts_answers:
             return
         consoles = self._sources.consoles()

@@ -15,9 +15,10 @@ from typing import Any
 from gpucluster import process
 from gpucluster.artifacts import agent_archive
 from gpucluster.errors import ToolError
-from gpucluster.events import Sink, info
+from gpucluster.events import Sink, info, warn
 from gpucluster.node_agent import bounded
 from gpucluster.node_agent.interpreter import PYTHON_IN_SHELL
+from gpucluster.node_agent.state_volume.layout import LOST_JOBS
 from gpucluster.oci.names import STATE_DEVICE
 from gpucluster.ssh import Host, SshClient
 
@@ -36,12 +37,14 @@ class AttachedState:
         moved: the directories that were moved to it.
         restored: the files that the host has from it.
         new_host: another host had it before, or none.
+        lost_jobs: the numbers of jobs that Slurm had not saved when the host before it vanished.
     """
 
     formatted: bool
     moved: tuple[str, ...]
     restored: tuple[str, ...]
     new_host: bool
+    lost_jobs: tuple[str, ...] = ()
 
 
 class ControllerState:
@@ -70,14 +73,22 @@ class ControllerState:
             tuple(map(str, answer.get("moved") or ())),
             tuple(map(str, answer.get("restored") or ())),
             bool(answer.get("new_host")),
+            tuple(map(str, answer.get("lost_jobs") or ())),
         )
-        if answer.get("host_keys"):
+        # A run that was killed may have changed the key already, so that nothing changes it now.
+        if answer.get("host_keys") or self._ssh_client().has_alternatives(controller.instance_id):
             self._learn_host_key(controller)
         if attached.moved:
             text = f"state was moved to its volume: {', '.join(attached.moved)}. What was there before has the name "
             info(self._on_event, "controller", f"{text}*.before-state-volume beside it")
         elif attached.new_host and not attached.formatted:
             info(self._on_event, "controller", "it has the state of the controller before it, and its ssh host keys")
+        if attached.lost_jobs:
+            text = (
+                "submitted in the last seconds before the host vanished, and not saved by Slurm. Tell their users to "
+            )
+            text += f"submit them again; the scripts are on the controller in {LOST_JOBS}"
+            warn(self._on_event, "controller", f"jobs are lost: {', '.join(attached.lost_jobs)}: {text}")
         return attached
 
     def save(self, controller: Host) -> None:

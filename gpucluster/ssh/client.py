@@ -41,6 +41,7 @@ class SshClient:
         *,
         authority: str = "",
         new: Collection[str] = (),
+        alternatives: Mapping[str, Collection[str]] | None = None,
     ) -> None:
         """Write the configuration for these hosts. A host whose `jump` is GATEWAY is reached through the gateway.
 
@@ -51,11 +52,16 @@ class SshClient:
                 empty leaves the one that this machine knows.
             new: the OCIDs of instances that this run builds: their keys are learned at the first contact. Where there
                 is a CA, no other host is trusted at first sight.
+            alternatives: keys that an instance may have instead of the one that this machine knows, by its OCID.
         """
         known = self._known()
         keys = {**known, **(recorded or {}), **({_AUTHORITY: authority} if authority else {})}
-        if keys != known:
-            write_private(self._known_hosts, "".join(f"{alias} {key}\n" for alias, key in sorted(keys.items())))
+        lines = [f"{alias} {key}\n" for alias, key in sorted(keys.items())]
+        # What `_known` reads is the first key of an instance. One that was not met yet has a key to be learned.
+        others = [(alias, key) for alias, each in sorted((alternatives or {}).items()) for key in each if alias in keys]
+        lines += [f"{alias} {key}\n" for alias, key in others if keys[alias] != key]
+        if keys != known or others:
+            write_private(self._known_hosts, "".join(lines))
         learned = {host.instance_id for host in hosts if _AUTHORITY not in keys or host.instance_id in new}
         write_private(self.config, self._text(hosts, learned - keys.keys()))
 
@@ -71,7 +77,19 @@ class SshClient:
             return {}
         # The CA's line begins with two words, any other with one.
         parts = [(line.split()[: 1 + line.startswith("@")], line.split()[1 + line.startswith("@") :]) for line in lines]
-        return {" ".join(alias): " ".join(key[:2]) for alias, key in parts if len(key) >= 2}  # noqa: PLR2004 - type, key
+        known: dict[str, str] = {}
+        for alias, key in parts:
+            if len(key) >= 2:  # noqa: PLR2004 - type, key
+                known.setdefault(" ".join(alias), " ".join(key[:2]))
+        return known
+
+    def has_alternatives(self, instance: str) -> bool:
+        """Whether this machine knows several keys of an instance, of which it has one."""
+        try:
+            lines = read_saved(self._known_hosts).splitlines()
+        except OSError:
+            return False
+        return sum(line.split(" ", 1)[0] == instance for line in lines) > 1
 
     def write_gateway(self, gateway: JumpHost) -> None:
         """Write the gateway into a file of its own, because it changes more often than the hosts."""

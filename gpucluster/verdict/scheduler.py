@@ -7,6 +7,7 @@ from typing import Any
 
 from gpucluster.advisories import evaluate
 from gpucluster.node_agent.checks.model import CheckOutcome, Measurements, Scope, Status
+from gpucluster.node_agent.rules.reasons import drained_by_rollout
 from gpucluster.oci.names import elastic_prefix, number_of
 from gpucluster.slurm.states import SINFO_BUSY, SINFO_CLOSED, SINFO_RESUMABLE, NodeHealth, node_health, sinfo_word
 from gpucluster.text import count
@@ -22,6 +23,8 @@ _QUERY_SECONDS = 20.0
 _JOB_SECONDS = 60.0
 
 Row = Mapping[str, Any]
+# Without a star, which Slurm adds where a node does not answer.
+_DRAINED = ("drained", "draining")
 _NOT_TRIED: Row = {"ran": False, "nodes": (), "user": "", "error": ""}
 
 
@@ -43,11 +46,20 @@ def _node_state(seen: Measurements, expected: Expectation, node: str) -> CheckOu
         return CheckOutcome(Status.PASS, row["state"], evidence)
     if health is NodeHealth.UNKNOWN:
         return CheckOutcome(Status.WARN, f"is {_state(row)}, which is not known here", evidence)
+    if _is_rolled(row):
+        return CheckOutcome(
+            Status.WARN, f"is {_state(row)}, which is not complete: gpucluster rollout goes on", evidence
+        )
     return CheckOutcome(Status.FAIL, "; ".join([f"is {_state(row)}", *_to_resume([row])]), evidence)
 
 
 def _state(row: Row) -> str:
     return f"{row['state']} ({row['reason']})" if row["reason"] else str(row["state"])
+
+
+def _is_rolled(row: Row) -> bool:
+    """Whether a rollout that was interrupted has left the node drained. One that does not answer is a fault."""
+    return row["state"] in _DRAINED and drained_by_rollout(row["reason"])
 
 
 def _to_resume(rows: Sequence[Row]) -> list[str]:
@@ -83,10 +95,8 @@ def _job(seen: Measurements, expected: Expectation, pool: str) -> CheckOutcome:
             return CheckOutcome(Status.FAIL, error or f"it ran on {', '.join(nodes_of_job) or 'no node'}", evidence)
         return CheckOutcome(Status.PASS, f"on {' and '.join(nodes_of_job)} as {run['user']}", evidence)
     states = [row["state"] for row in seen["sinfo"] if row["node"] in nodes]
-    if number == 1 and states and states[0] in SINFO_BUSY:
-        return CheckOutcome(Status.SKIP, f"{nodes[0]} runs other jobs", evidence)
-    if _BUSY in error and (reason := _in_use(seen, expected, pool, states)):
-        return CheckOutcome(Status.SKIP, f"not measured, the pool is in use: {reason}", evidence)
+    if reason := _not_measured(seen, expected, pool, states, error):
+        return CheckOutcome(Status.SKIP, reason, evidence)
     if _ALLOCATED in error:
         # As where slurmd does not have the MPI plugin that srun has chosen; srun prints nothing about it.
         log = "see /var/log/slurm/slurmd.log on the pool's nodes"
@@ -94,6 +104,20 @@ def _job(seen: Measurements, expected: Expectation, pool: str) -> CheckOutcome:
             Status.FAIL, f"nodes were allocated, and srun's step did not begin in time: {log}", evidence
         )
     return CheckOutcome(Status.UNKNOWN, error or "no job was tried", evidence)
+
+
+def _not_measured(seen: Measurements, expected: Expectation, pool: str, states: Sequence[str], error: str) -> str:
+    """Why the job did not run in a pool that is in order; "" if it is not."""
+    nodes = expected.pools[pool]
+    number = min(2, len(nodes))
+    rolled = [row["node"] for row in seen["sinfo"] if row["node"] in nodes and _is_rolled(row)]
+    if rolled and len(nodes) - len(rolled) < number:
+        return f"not measured, a rollout of an image has drained {', '.join(rolled)}"
+    if number == 1 and states and states[0] in SINFO_BUSY:
+        return f"{nodes[0]} runs other jobs"
+    if _BUSY in error and (reason := _in_use(seen, expected, pool, states)):
+        return f"not measured, the pool is in use: {reason}"
+    return ""
 
 
 def _in_use(seen: Measurements, expected: Expectation, pool: str, states: Sequence[str]) -> str:

@@ -290,6 +290,19 @@ def read_until(process: subprocess.Popen[str], wanted: str) -> list[str]:
     pytest.fail(f"{wanted!r} was never said: {''.join(lines[-20:])}")
 
 
+def read_events(process: subprocess.Popen[str], count: int) -> int:
+    """Read a running command's events until so many were read, or it has ended. Returns how many they were.
+
+    Those of checks do not count: they come all at once.
+    """
+    assert process.stdout is not None
+    read = 0
+    with _patience(process):
+        while read < count and (line := process.stdout.readline()):
+            read += line.startswith("{") and json.loads(line)["kind"] != "check"
+    return read
+
+
 def rest_of(process: subprocess.Popen[str]) -> str:
     """What a command prints until it ends. Unlike `communicate` it has all that follows the last line that was read."""
     assert process.stdout is not None

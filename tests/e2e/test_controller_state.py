@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.site_harness import ALONE, NETWORK, PATIENCE_TO_BUILD_S, Site, containers
+from tests.e2e.site_harness import ALONE, NETWORK, PATIENCE_TO_BUILD_S, Site, containers, kill, read_until
 from tests.localcloud.api_harness import Api
 from tests.waiting import wait_for
 
@@ -128,6 +128,30 @@ def test_another_controller_goes_on_after_the_first_is_gone(site: Site) -> None:
     )
     for job in waiting:
         site.accounted(job)
+
+
+def test_a_controller_that_runs_is_replaced_by_the_same_command_after_a_kill(site: Site) -> None:
+    """The kill comes when the second host takes the volume over; the same command puts a third one in its place."""
+    running = site.as_alice(f"sbatch --parsable --exclusive --wrap 'exit $(cat {GATE})'")
+    site.runs(running)
+    waiting = site.as_alice("sbatch --parsable --exclusive --wrap 'exit 0'")
+    host_key, cluster_keys, before = site.root(CONTROLLER, HOST_KEY), keys(site), controller_of(site)
+
+    run = site.start("controller", "replace", "--yes")
+    read_until(run, '"name": "state volume", "status": "started"')
+    kill(run)
+    second = controller_of(site)
+    site.good("controller", "replace", "--yes")
+
+    after = controller_of(site)
+    assert len({before["id"], second["id"], after["id"]}) == 3
+    assert after["private_ip"] == before["private_ip"]
+    assert (site.root(CONTROLLER, HOST_KEY), keys(site)) == (host_key, cluster_keys)
+    assert site.state_of(running) == "RUNNING"
+    site.root("compute-1", f"echo 5 > {GATE}")
+    ended = f"sacct -D -X -n -P -j {running} -o State,ExitCode"
+    site.until("the job ended with its own exit", lambda: site.as_alice(ended) == "FAILED|5:0")
+    site.accounted(waiting)
 
 
 def test_the_state_moves_back(site: Site) -> None:

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +30,7 @@ from gpucluster.lifecycle.locate import HostLocator
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import loads
-from gpucluster.ssh import SshClient, ensure_key
+from gpucluster.ssh import Host, SshClient, ensure_key
 from gpucluster.workspace.saved_state import SavedState
 from tests.spec.spec_texts import LOCAL
 from tests.waiting import PATIENCE_S
@@ -38,6 +39,8 @@ OUTPUTS = json.loads((Path(__file__).parents[1] / "golden" / "local_demo" / "out
 CONTROLLER = OUTPUTS["cluster"]["controller"]["id"]
 RIGHT, OTHER = asyncssh.generate_private_key("ssh-ed25519"), asyncssh.generate_private_key("ssh-ed25519")
 OTHER_TYPE = asyncssh.generate_private_key("ecdsa-sha2-nistp256")
+#: Of the controller before this one.
+INHERITED = asyncssh.generate_private_key("ssh-ed25519")
 
 
 def _text(key: asyncssh.SSHKey) -> str:
@@ -254,6 +257,65 @@ def test_a_console_that_shows_no_key_is_told(machine: Machine) -> None:
             hosts.reach(SimpleNamespace(phase=_phase))  # type: ignore[arg-type]
             assert len([event for event in events if "console history" in event.message]) == 1
         SshClient(machine.paths, None).forget_all()
+
+
+def _with_state_volume(machine: Machine) -> None:
+    """A controller was replaced: the state has the key of the one before it, and the run was killed."""
+    text = LOCAL.replace("controller:\n", "controller:\n  state_volume_gb: 50\n")
+    machine.sources = replace(machine.sources, spec=loads(text, "cluster.yml"))
+    machine.outputs["identity"] = {"contract_version": 1, "host_keys": {"ocid1.instance..before": _text(INHERITED)}}
+
+
+def _reached(machine: Machine, key: asyncssh.SSHKey) -> str:
+    """The host key of the controller that a run knows, after it has reached one with this key."""
+    hosts = HostConnections(machine.sources, ignore)
+    with _host(key) as port:
+        machine.network(port)
+        try:
+            deployment = hosts.reach(SimpleNamespace(phase=_phase))  # type: ignore[arg-type]
+        finally:
+            SshClient(machine.paths, None).close()
+    return hosts.host_keys(deployment)[CONTROLLER]
+
+
+@pytest.mark.parametrize("key", [INHERITED, RIGHT], ids=["it has the keys of the one before", "it has its own"])
+def test_a_run_goes_on_with_a_controller_whose_key_a_killed_run_has_changed(
+    machine: Machine, key: asyncssh.SSHKey
+) -> None:
+    _with_state_volume(machine)
+    _reached(machine, RIGHT)
+    # Another run cannot know which of the two keys it has, until the volume is attached.
+    assert _reached(machine, key) == _text(RIGHT)
+    client = SshClient(machine.paths, None)
+    assert client.has_alternatives(CONTROLLER)
+    with pytest.raises(ToolError, match="answers with another ssh host key"):
+        _reached(machine, OTHER)
+    client.learn(CONTROLLER, _text(key))
+    assert not client.has_alternatives(CONTROLLER)
+    machine.record(key)
+    assert _reached(machine, key) == _text(key)
+    assert not client.has_alternatives(CONTROLLER)
+
+
+def test_another_machine_goes_on_with_a_controller_that_has_the_keys_of_the_one_before(machine: Machine) -> None:
+    """Its console shows those that it made at its first boot."""
+    _with_state_volume(machine)
+    assert _reached(machine, INHERITED) == _text(INHERITED)
+
+
+def test_no_other_host_may_have_them(machine: Machine) -> None:
+    """Where no controller runs, ssh is configured for nodes alone."""
+    _with_state_volume(machine)
+    node = Host("compute-1", "127.0.0.1", "debian", "ocid1.instance..node")
+    assert machine.sources.inherited_keys([node]) == {}
+
+
+def test_the_key_of_another_host_is_refused_without_a_volume_that_carries_it(machine: Machine) -> None:
+    spec = machine.sources.spec
+    _with_state_volume(machine)
+    machine.sources = replace(machine.sources, spec=spec)
+    with pytest.raises(ToolError, match="answers with another ssh host key"):
+        _reached(machine, INHERITED)
 
 
 def test_keys_that_were_made_again_on_purpose_are_accepted(machine: Machine) -> None:

@@ -276,3 +276,20 @@ def test_the_64_nodes_of_a_busy_pool(make: Make) -> None:
         node.job = chance.randint(0, 20)
     world.roll(RolloutRequest(policy=RolloutPolicy(max_failures=6)))
     assert world.images == {NEW}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(30))
+def test_thirty_rollouts_through_64_busy_nodes_with_a_bad_image_in_ten(make: Make, seed: int) -> None:
+    """The world raises where a job loses its node, and where fewer than nine of ten nodes serve."""
+    chance = random.Random(seed)
+    world = make(64, kill=lambda: chance.random() < 0.005, new_jobs=0.5, required=58, chance=chance)
+    for node in world.nodes.values():
+        node.job = chance.randint(0, 20)
+    how = chance.choice(["silent", "task", "no GPU"]) if seed % 3 == 0 else ""
+    world.bad = lambda _node, image: how if image == NEW else ""
+    error = until_it_ends(world)
+    assert world.images == {OLD if how else NEW}, error
+    assert ("it was taken back" in error) == bool(how)
+    assert len(set(world.replaced)) == (2 if how else 64)
+    assert not any(node.reason for node in world.nodes.values())

@@ -67,6 +67,14 @@ def test_a_new_host_with_the_old_keys_is_expected_with_them(client: SshClient, m
     assert "--device /dev/oracleoci/oraclevdb" in remote.commands[0]
 
 
+def test_a_key_that_a_killed_run_has_changed_is_learned(client: SshClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    client.write([CONTROLLER], alternatives={CONTROLLER.instance_id: [KEPT]})
+    monkeypatch.setattr(process, "run", Remote(attach=answer(), ssh_host=(0, f"{KEPT} root@old\n", "")))
+    assert not state(client, []).attach(CONTROLLER).new_host
+    assert client.host_keys() == {CONTROLLER.instance_id: KEPT}
+    assert not client.has_alternatives(CONTROLLER.instance_id)
+
+
 def test_a_host_without_a_key_of_the_known_kind_is_not_trusted(
     client: SshClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,6 +84,14 @@ def test_a_host_without_a_key_of_the_known_kind_is_not_trusted(
         state(client, []).attach(CONTROLLER)
     assert "--accept-host-keys" in raised.value.hint
     assert client.host_keys() == {CONTROLLER.instance_id: TEMPORARY}
+
+
+def test_jobs_that_slurm_had_not_saved_are_named(client: SshClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "run", Remote(attach=answer(new_host=True, lost_jobs=["70", "71"])))
+    events: list[Event] = []
+    assert state(client, events).attach(CONTROLLER).lost_jobs == ("70", "71")
+    assert (events[-1].status, "jobs are lost: 70, 71" in events[-1].message) == ("warning", True)
+    assert "/var/lib/gpucluster-state/lost-jobs" in events[-1].message
 
 
 def test_moved_state_is_named(client: SshClient, monkeypatch: pytest.MonkeyPatch) -> None:

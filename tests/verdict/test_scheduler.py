@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from gpucluster.node_agent.rules.reasons import ROLLED
 from tests.verdict.samples import (
     CLUSTER,
     FULL,
@@ -53,6 +54,20 @@ def test_each_fault_is_found_and_named(spoil: Spoil, name: str, status: str, mes
     line = lines(FULL, reported)[name]
     assert (line.status, line.message) == (status, message)
     assert line.remedy
+
+
+def test_a_node_that_an_interrupted_rollout_has_drained_is_a_warning() -> None:
+    """An apply, or another controller, may come between two runs of a rollout."""
+    reported = facts(FULL)
+    reported[HEAD]["sinfo"][0].update(state="drained", reason=ROLLED)
+    reported[HEAD]["srun"][0].update(ran=False, nodes=[], error="srun: error: Requested nodes are busy")
+    assert verdict(FULL, reported).passed
+    found = lines(FULL, reported)
+    assert found["node_state"].status == "warn"
+    assert "gpucluster rollout goes on" in found["node_state"].message
+    assert (found[JOB].status, "compute-1" in found[JOB].message) == ("skip", True)
+    reported[HEAD]["sinfo"][0].update(state="drained*")
+    assert lines(FULL, reported)["node_state"].status == "fail"
 
 
 @pytest.mark.parametrize(

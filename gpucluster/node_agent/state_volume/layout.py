@@ -27,6 +27,10 @@ DIRECTORIES: Mapping[str, str] = {
     "slurmctld": "/var/lib/slurm/slurmctld",
     "slurm-ctld": "/var/spool/slurm/ctld",
 }
+#: Those of slurmctld.
+SLURM_STATE = ("slurmctld", "slurm-ctld")
+#: Where the scripts of jobs are that it had accepted, and not saved when the host vanished.
+LOST_JOBS = f"{MOUNT}/lost-jobs"
 #: Files beside others that belong to the host: they are copied. `{home}` is that of the image's user.
 FILES = (
     "/etc/gpucluster/munge.key",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import filecmp
 import json
 import os
@@ -21,7 +22,7 @@ from typing import Any
 
 from gpucluster.node_agent import durable_file, programs
 from gpucluster.node_agent.errors import Failed, Refused
-from gpucluster.node_agent.state_volume import accounts, device, layout
+from gpucluster.node_agent.state_volume import accounts, device, layout, unsaved_jobs
 from gpucluster.node_agent.state_volume.accounts import Accounts
 
 #: The state as it was on the boot disk.
@@ -29,6 +30,7 @@ BEFORE = ".before-state-volume"
 #: What this host knows of its volume.
 SETTINGS = "/etc/gpucluster/state-volume.json"
 _PROGRAM = "/usr/local/bin/gpucluster-agent"
+_LOCK = "/run/gpucluster-state-volume.lock"
 _SAMPLE = 4 << 20
 _COPY_SECONDS = 6 * 3600.0
 _FORMAT_SECONDS = 1800.0
@@ -63,26 +65,30 @@ class StateVolume:
             Refused: it is another cluster's, or holds something else. Nothing was changed.
             Failed: there is no such device, it is too small, or a program failed.
         """
-        done: dict[str, Any] = {"formatted": self._mount_volume(at, cluster, wait)}
-        settings = {"device": at, "cluster": cluster, "user": user}
-        marker = self._marker()
-        is_new_host = marker.get("machine") != self._machine()
-        restored: list[str] = []
-        if is_new_host:
-            done["renumbered"] = self._keep_owners()
-            restored = self._restore_files(user)
-        if not marker:
-            self._discard_unfinished()
-        moved = self._bring_directories()
-        self._write(self._at(SETTINGS), settings)
-        self._write(self._mount / "cluster.json", {"cluster": cluster, "machine": self._machine()})
-        self.save(user)
-        self._enable_unit()
-        keys = [name for name in restored if "/ssh_host_" in name]
-        if keys:
-            self._at(layout.CERTIFICATE).unlink(missing_ok=True)
-            self._reload_sshd()
-        return {**done, "moved": moved, "restored": restored, "new_host": is_new_host, "host_keys": bool(keys)}
+        with self._alone():
+            done: dict[str, Any] = {"formatted": self._mount_volume(at, cluster, wait)}
+            settings = {"device": at, "cluster": cluster, "user": user}
+            marker = self._marker()
+            is_new_host = marker.get("machine") != self._machine()
+            restored: list[str] = []
+            if is_new_host:
+                done["lost_jobs"] = self._keep_lost_jobs()
+                done["renumbered"] = self._keep_owners()
+                restored = self._restore_files(user)
+            if not marker:
+                self._discard_unfinished()
+            moved = self._bring_directories()
+            self._write(self._at(SETTINGS), settings)
+            # An attempt that was ended may have restored them all, and sshd still have the ones from before.
+            host_keys = is_new_host and self._has_host_keys(user)
+            if host_keys:
+                self._at(layout.CERTIFICATE).unlink(missing_ok=True)
+                self._reload_sshd()
+            # From here on it is not a new host: what only such a one gets comes before.
+            self._write(self._mount / "cluster.json", {"cluster": cluster, "machine": self._machine()})
+            self._save(user)
+            self._enable_unit()
+        return {**done, "moved": moved, "restored": restored, "new_host": is_new_host, "host_keys": host_keys}
 
     def mount(self, wait: float) -> None:
         """Mount the volume as at the last apply; for each boot.
@@ -106,6 +112,10 @@ class StateVolume:
 
     def save(self, user: str) -> None:
         """Copy the files that lie beside those of the host to the volume, and record the accounts there."""
+        with self._alone():
+            self._save(user)
+
+    def _save(self, user: str) -> None:
         if not self._is_mounted():
             raise Failed(f"{layout.MOUNT} is not mounted", "Run: gpucluster apply")
         for place in self._files(user):
@@ -127,7 +137,7 @@ class StateVolume:
             self._mount / "directories", self._root, "Free space on the boot disk, or raise controller.boot_volume_gb"
         )
         back = []
-        with self._stopped_services():
+        with self._alone(), self._stopped_services():
             for name, place in layout.DIRECTORIES.items():
                 source, target = self._mount / "directories" / name, self._at(place)
                 if not source.is_dir():
@@ -226,6 +236,18 @@ class StateVolume:
                 self._set_aside(self._at(layout.DIRECTORIES[name]))
                 self._bind(name, layout.DIRECTORIES[name])
         return moved
+
+    def _keep_lost_jobs(self) -> list[str]:
+        """Keep the scripts of jobs that Slurm had not saved: it removes them when it starts. Returns their numbers."""
+        lost: list[str] = []
+        for name in layout.SLURM_STATE:
+            for job, folder in unsaved_jobs.unsaved(self._mount / "directories" / name).items():
+                lost.append(job)
+                # On a full volume they are lost: that must not keep the cluster without a controller.
+                with contextlib.suppress(Failed, OSError):
+                    self._at(layout.LOST_JOBS).mkdir(exist_ok=True, mode=0o700)
+                    _copy_tree(folder, self._at(layout.LOST_JOBS) / folder.name)
+        return lost
 
     def _discard_unfinished(self) -> None:
         """Remove copies of a move that was killed: the services may have written to the boot disk since then."""
@@ -326,7 +348,19 @@ class StateVolume:
                     count += 1
         return count
 
+    def _has_host_keys(self, user: str) -> bool:
+        return any("/ssh_host_" in place and self._saved(place, user).is_file() for place in self._files(user))
+
     # --- the host -----
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Wait for an earlier call: one whose command was killed on the operator's machine goes on here."""
+        file = self._at(_LOCK)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     @contextlib.contextmanager
     def _stopped_services(self) -> Iterator[None]:

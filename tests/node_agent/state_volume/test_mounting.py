@@ -8,8 +8,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +20,7 @@ from gpucluster.node_agent import programs
 from gpucluster.node_agent.errors import Failed, Refused
 from gpucluster.node_agent.state_volume import layout
 from gpucluster.node_agent.state_volume.mounting import BEFORE, StateVolume
+from tests.waiting import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not Path("/dev/loop-control").exists(), reason="needs root and loop devices"
@@ -107,6 +111,70 @@ def test_state_moves_once_and_the_next_host_goes_on_with_it(
     with pytest.raises(Refused, match="another controller has taken over"):
         StateVolume(first).mount(0)
     assert _mounts_below(first) == []
+
+
+def test_an_attempt_that_was_ended_before_sshd_has_the_keys_is_repeated(
+    tmp_path: Path, device: str, systemctl: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host(tmp_path / "first", "one", "kept").attach(device, "demo", "root", 0)
+    leave(tmp_path / "first")
+    second = tmp_path / "second"
+    volume = host(second, "two")
+
+    def ended() -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as context:
+        context.setattr(StateVolume, "_reload_sshd", staticmethod(ended))
+        with pytest.raises(KeyboardInterrupt):
+            volume.attach(device, "demo", "root", 0)
+    assert ["systemctl", "try-reload-or-restart", "ssh.service"] not in systemctl
+    # The files are there already: what sshd has in its memory is from before.
+    again = StateVolume(second).attach(device, "demo", "root", 0)
+    assert (again["new_host"], again["restored"], again["host_keys"]) == (True, [], True)
+    assert ["systemctl", "try-reload-or-restart", "ssh.service"] in systemctl
+
+
+def test_scripts_of_jobs_that_slurm_had_not_saved_are_kept(
+    tmp_path: Path, device: str, systemctl: list[list[str]]
+) -> None:
+    state = tmp_path / "first/var/lib/slurm/slurmctld"
+    first = host(tmp_path / "first", "one", "kept")
+    (state / "hash.7/job.7").mkdir(parents=True)
+    (state / "hash.7/job.7/script").write_text("#!/bin/sh\n")
+    assert first.attach(device, "demo", "root", 0)["lost_jobs"] == []  # slurmctld has been stopped to move it
+    (state / "job_state").write_text("7")
+    os.utime(state / "job_state", (1000, 1000))
+    leave(tmp_path / "first")
+    second = tmp_path / "second"
+    assert host(second, "two").attach(device, "demo", "root", 0)["lost_jobs"] == ["7"]
+    kept = second / "var/lib/gpucluster-state/lost-jobs"
+    assert (kept / "job.7/script").read_text() == "#!/bin/sh\n"
+    assert kept.stat().st_mode & 0o777 == 0o700
+    assert "lost_jobs" not in StateVolume(second).attach(device, "demo", "root", 0)
+
+
+def test_a_second_call_waits_for_the_first(tmp_path: Path, device: str, systemctl: list[list[str]]) -> None:
+    """Its command was killed, and it goes on on the host: two must not copy into one place."""
+    volume = host(tmp_path / "root", "one", "kept")
+    began = threading.Event()
+
+    def attach() -> dict[str, Any]:
+        began.set()
+        return StateVolume(tmp_path / "root").attach(device, "demo", "root", 0)
+
+    with ThreadPoolExecutor(1) as pool:
+        with volume._alone():
+            second = pool.submit(attach)
+            assert began.wait(PATIENCE_S)
+            wait_for("it waits for the lock", _waits_for_a_lock)
+            assert _mounts_below(tmp_path) == []
+        assert second.result()["formatted"]
+
+
+def _waits_for_a_lock() -> bool:
+    """Whether this process waits for a lock of flock(2)."""
+    return any("->" in line and f" {os.getpid()} " in line for line in Path("/proc/locks").read_text().splitlines())
 
 
 def test_a_boot_mounts_it_again(tmp_path: Path, device: str, systemctl: list[list[str]]) -> None:
