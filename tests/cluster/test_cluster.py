@@ -13,7 +13,8 @@ from gpucluster.workspace.run_log import lock
 from tests.spec.spec_texts import LOCAL
 
 NAMESPACES = (
-    "users", "groups", "generated_keys", "jobs", "job_reports", "container_images", "images", "slurm", "kubernetes", "secrets",
+    "users", "groups", "generated_keys", "jobs", "job_reports", "container_images", "images", "slurm", "kubernetes",
+    "secrets",
     "autoscaler", "hosts", "dashboard", "backup", "state", "controller",
 )  # fmt: skip
 
