@@ -60,7 +60,8 @@ check-types:
 
 .PHONY: check-tests
 check-tests:
-	$(BIN)/python -m pytest -n 2 --dist loadgroup --durations=3 --hypothesis-profile=check -m "$(FAST)"
+	$(own_folder)
+	$(BIN)/python -m pytest --basetemp="$$folder/t" -n 2 --dist loadgroup --durations=3 --hypothesis-profile=check -m "$(FAST)"
 
 # FILES="tests/spec tests/cli/test_cli.py": these tests only. CHANGED=1: those that reach what differs from the main branch;
 # CHANGED=COMMIT: from a commit. ORDER=SEED: in another order.
@@ -111,7 +112,8 @@ unit: $(VENV)/dev.stamp ## run the tests that start no container
 
 .PHONY: test-build
 test-build: system-packages $(VENV)/dev.stamp ## build Slurm from its source and upgrade a cluster to it: minutes without a cache
-	GPUCLUSTER_TEST_BUILD=1 $(BIN)/python -m pytest -n 0 tests/ansible/test_slurm_build.py \
+	$(own_folder)
+	GPUCLUSTER_TEST_BUILD=1 $(BIN)/python -m pytest --basetemp="$$folder/t" -n 0 tests/ansible/test_slurm_build.py \
 	    tests/e2e/test_slurm_upgrade.py tests/e2e/test_slurm_systems.py
 
 # It installs nothing beside Python packages: the driver, Slurm and MPI are those of the machine. -rs names what is missing.
@@ -130,11 +132,12 @@ test-kubernetes: system-packages $(VENV)/dev.stamp ## test a real Kubernetes, wh
 	$(call install_packages,$(KUBERNETES_PACKAGES))
 	$(BIN)/python -m tests.kubernetes_sources
 	export GPUCLUSTER_TEST_KUBERNETES=1
+	$(own_folder)
 	failed=0 summary=
 	part() {
 	  local name=$$1 began=$$SECONDS result=passed
 	  shift
-	  $(BIN)/python -m pytest -rs "$$@" || { result=FAILED; failed=1; }
+	  $(BIN)/python -m pytest --basetemp="$$folder/t" -rs "$$@" || { result=FAILED; failed=1; }
 	  summary+=$$(printf '%-7s %4d s  %s' "$$result" "$$((SECONDS - began))" "$$name")$$'\n'
 	}
 	part "an API server as a process" -n 2 --dist loadgroup $$(grep -rl needs_api_server --include='test_*.py' tests)
@@ -146,6 +149,16 @@ test-kubernetes: system-packages $(VENV)/dev.stamp ## test a real Kubernetes, wh
 .PHONY: bench
 bench: system-packages $(VENV)/dev.stamp ## measure: medians and ratios
 	$(BIN)/python benchmarks/run.py
+
+# A folder for the temporary files of a run, as the suite has one. In pytest's own, which all runs of a user share, each run
+# that begins closes the folder to other users, and with it the homes of users of a test that runs meanwhile.
+define own_folder
+folder=$$(mktemp --directory --tmpdir gct-XXXXXX)
+trap 'rm -rf "$$folder"' EXIT
+chmod 711 "$$folder"
+mkdir --mode=700 "$$folder/run"
+export TMPDIR="$$folder" XDG_RUNTIME_DIR="$$folder/run"
+endef
 
 # Installs those of the Debian packages $(1) that are missing.
 define install_packages

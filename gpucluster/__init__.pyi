@@ -14,6 +14,7 @@ from gpucluster.cluster.controller import ControllerOperations as ControllerOper
 from gpucluster.cluster.hosts import HostOperations as HostOperations
 from gpucluster.cluster.images import ImageOperations as ImageOperations
 from gpucluster.cluster.kubernetes import KubernetesOperations as KubernetesOperations
+from gpucluster.cluster.secrets import SecretOperations as SecretOperations
 from gpucluster.cluster.slurm import SlurmOperations as SlurmOperations
 from gpucluster.cluster.state import StateOperations as StateOperations
 from gpucluster.dashboards.addresses import Subject as Subject

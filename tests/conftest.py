@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import os
 import resource
 import signal
 from collections.abc import Generator
@@ -136,6 +137,22 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 _PROCESSOR_S = pytest.StashKey[float]()
+# What a program that a test calls as a function may change of the process: its `main` is made for a process of its own.
+_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Give the next test the signals and the umask that this one had, whatever it has called."""
+    handlers, umask = {number: signal.getsignal(number) for number in _SIGNALS}, os.umask(0o022)
+    os.umask(umask)
+    try:
+        return (yield)
+    finally:
+        os.umask(umask)
+        for number, handler in handlers.items():
+            if handler is not None and signal.getsignal(number) is not handler:
+                signal.signal(number, handler)
 
 
 @pytest.hookimpl(wrapper=True)

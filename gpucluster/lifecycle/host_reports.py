@@ -19,11 +19,11 @@ from gpucluster.cloud.host_reports import HostReports
 from gpucluster.errors import InputError
 from gpucluster.events import Sink, info, warn
 from gpucluster.node_agent import bounded
-from gpucluster.node_agent.checks.bad_host import BY_OPERATOR, bad_host, of_software
 from gpucluster.node_agent.checks.model import Finding, Status
 from gpucluster.node_agent.checks.registry import of_hardware
 from gpucluster.node_agent.rules.reasons import storable
 from gpucluster.node_agent.rules.scrubbing import scrubbed
+from gpucluster.oci.bad_host import BY_OPERATOR, bad_host, of_software
 from gpucluster.oci.tags import HOST_TAG
 from gpucluster.paths import ClusterPaths, write_private
 from gpucluster.spec import ClusterSpec

@@ -9,7 +9,15 @@ from gpucluster.advisories import evaluate
 from gpucluster.node_agent.checks.model import CheckOutcome, Measurements, Scope, Status
 from gpucluster.node_agent.rules.reasons import drained_by_rollout
 from gpucluster.oci.names import elastic_prefix, number_of
-from gpucluster.slurm.states import SINFO_BUSY, SINFO_CLOSED, SINFO_RESUMABLE, NodeHealth, node_health, sinfo_word
+from gpucluster.slurm.states import (
+    SINFO_BUSY,
+    SINFO_CLOSED,
+    SINFO_DRAINED,
+    SINFO_RESUMABLE,
+    NodeHealth,
+    node_health,
+    sinfo_word,
+)
 from gpucluster.text import count
 from gpucluster.verdict.expectation import Expectation, cluster_check
 from gpucluster.verdict.hosts import APPLY
@@ -23,8 +31,6 @@ _QUERY_SECONDS = 20.0
 _JOB_SECONDS = 60.0
 
 Row = Mapping[str, Any]
-# Without a star, which Slurm adds where a node does not answer.
-_DRAINED = ("drained", "draining")
 _NOT_TRIED: Row = {"ran": False, "nodes": (), "user": "", "error": ""}
 
 
@@ -58,8 +64,9 @@ def _state(row: Row) -> str:
 
 
 def _is_rolled(row: Row) -> bool:
-    """Whether a rollout that was interrupted has left the node drained. One that does not answer is a fault."""
-    return row["state"] in _DRAINED and drained_by_rollout(row["reason"])
+    """Whether a rollout that was interrupted has left the node drained. One that does not answer is a fault: Slurm adds
+    a star to its state."""
+    return row["state"] in SINFO_DRAINED and drained_by_rollout(row["reason"])
 
 
 def _to_resume(rows: Sequence[Row]) -> list[str]:

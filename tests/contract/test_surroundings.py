@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,23 @@ def test_virtual_environments_are_not_on_path(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def _state() -> tuple[object, int]:
+    umask = os.umask(0o022)
+    os.umask(umask)
+    return signal.getsignal(signal.SIGHUP), umask
+
+
+_BEFORE = _state()
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_what_a_test_changes_of_its_process_ends_with_it(again: bool) -> None:
+    """In either order: what one of the two leaves, the other finds."""
+    assert _state() == _BEFORE, again
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    os.umask(0o077)
+
+
 def test_tests_pass_on_a_machine_of_others() -> None:
     """The parts whose programs read most of this: the command's texts, ssh, times."""
     parts = ["tests/cli/test_output.py", "tests/ssh/test_client.py", "tests/workspace"]

@@ -41,7 +41,7 @@ from gpucluster.autoscaler.decide.types import (
 )
 from gpucluster.autoscaler.decide.words import SCHEDULERS
 from gpucluster.autoscaler.policy import Policy
-from gpucluster.node_agent.checks.bad_host import bad_host
+from gpucluster.oci.bad_host import bad_host
 from gpucluster.oci.states import LifecycleState
 from gpucluster.slurm.states import JobState
 
