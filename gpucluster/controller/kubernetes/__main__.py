@@ -25,6 +25,7 @@ from gpucluster.controller.kubernetes import (
     api_stability,
     apply_requests,
     certificates,
+    containers,
     control_plane_state,
     health_access,
     namespaces,
@@ -120,8 +121,11 @@ def _version(kubectl: Kubectl, _talk: RequestChannel, _given: Mapping[str, Any])
     return str(kubectl.object("get", "--raw=/version").get("gitVersion", ""))
 
 
-def _compact(_kubectl: Kubectl, _talk: RequestChannel, _given: Mapping[str, Any]) -> Any:
+def _compact(_kubectl: Kubectl, talk: RequestChannel, _given: Mapping[str, Any]) -> Any:
     before, after = Etcd().compact()
+    if before.full:
+        # Parts that could not renew their lease meanwhile have ended, again and again.
+        containers.start_ended_parts(talk.wait)
     return {"before": before._asdict(), "after": after._asdict()}
 
 

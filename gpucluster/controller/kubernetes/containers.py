@@ -5,6 +5,7 @@ while the API server is dead.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from gpucluster.node_agent import programs
@@ -16,6 +17,7 @@ PARTS = ("kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")
 _SECONDS = 30.0
 #: Seconds that a part gets to end by itself. etcd writes before it answers, so that it loses nothing when it is killed.
 _GRACE_S, _KILLED_WITHIN_S, _POLL_S = 15.0, 15.0, 0.5
+_STARTED_WITHIN_S = 60.0
 
 
 def running(part: str) -> list[str]:
@@ -39,6 +41,31 @@ def end_control_plane() -> None:
         ended = set(running(part))
         if not (_ended(part, ended, "SIGTERM", _GRACE_S) or _ended(part, ended, "SIGKILL", _KILLED_WITHIN_S)):
             raise Failed(f"{part} did not end within {_GRACE_S + _KILLED_WITHIN_S:.0f} s", "Try again")
+
+
+def start_ended_parts(wait: Callable[[float], None]) -> list[str]:
+    """Start the parts that do not run, without the pause that kubelet makes before it starts one again: up to five
+    minutes for one that has ended often (CrashLoopBackOff). A kubelet that starts has no such pauses; what runs, runs
+    on. Returns the names of the parts.
+
+    Args:
+        wait: waits for a number of seconds.
+
+    Raises:
+        Failed: one does not run within a minute, or containerd gives no answer.
+    """
+    ended = [part for part in PARTS if not running(part)]
+    if not ended:
+        return []
+    programs.run("systemctl", "restart", "kubelet", seconds=_SECONDS)
+    end = time.monotonic() + _STARTED_WITHIN_S
+    while left := [part for part in ended if not running(part)]:
+        if time.monotonic() > end:
+            raise Failed(
+                f"{left[0]} does not run within {_STARTED_WITHIN_S:.0f} s", "Run: gpucluster kubernetes status"
+            )
+        wait(_POLL_S)
+    return ended
 
 
 def _ended(part: str, ids: set[str], signal: str, seconds: float) -> bool:
