@@ -19,7 +19,7 @@ All codes are listed here, so that each has one meaning::
     5    EnvironmentFault        this machine lacks something that is needed
     6    DataGuardError          users' data would be lost; pass --delete-data to continue
     7    ReplacementError        nodes would be replaced; pass --replace-nodes to continue
-    8    UnconfirmedError        (a PartlyDone) users or groups are changed, but not every host has confirmed it
+    8    UnconfirmedError        (a PartlyDone) users, groups or a key are changed, but not every host has confirmed
     130  Interrupted             Ctrl-C, SIGTERM or SIGHUP
 
 The library raises; only the command line turns an error into text and an exit code.

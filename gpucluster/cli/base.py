@@ -39,6 +39,7 @@ Exit codes:
   5    this machine lacks something that is needed
   6    users' data would be lost; pass --delete-data to continue
   7    nodes would be replaced; pass --replace-nodes to continue
+  8    users, groups or a key are changed, and not every host has confirmed it
   130  interrupted; run the same command again to continue"""
 
 
