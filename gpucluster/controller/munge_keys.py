@@ -46,13 +46,13 @@ def commit(name: str, secret: Path = SECRET, following: Path = NEXT) -> None:
     Raises:
         Failed: there is no such key.
     """
-    if digest_of(secret) == name:
-        return
-    if digest_of(following) != name:
-        raise Failed(f"{following} is not the key of this rotation", "Run: gpucluster rotate munge")
-    # One rename: a host that asks gets one or the other.
-    install(following.read_bytes(), secret, owner=None)
-    following.unlink()
+    if digest_of(secret) != name:
+        if digest_of(following) != name:
+            raise Failed(f"{following} is not the key of this rotation", "Run: gpucluster rotate munge")
+        # One rename: a host that asks gets one or the other.
+        install(following.read_bytes(), secret, owner=None)
+    # Also after a kill between the two: the next rotation would take up the key that is used already.
+    following.unlink(missing_ok=True)
 
 
 def answer(address: str, port: int, text: str, known: Mapping[str, Any], files: tuple[Path, Path]) -> dict[str, Any]:

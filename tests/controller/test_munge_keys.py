@@ -58,5 +58,9 @@ def test_the_next_key_is_made_once_and_takes_the_place_of_the_present_one(files:
         munge_keys.commit(name, secret, following)
         assert (digest(secret.read_bytes()), following.exists()) == (name, False)
     assert stat.S_IMODE(secret.stat().st_mode) == 0o400
+    # A kill between its two steps: the next rotation must not take up the key that is used already.
+    following.write_bytes(secret.read_bytes())
+    munge_keys.commit(name, secret, following)
+    assert munge_keys.prepare(following) != name
     with pytest.raises(Failed, match="not the key of this rotation"):
         munge_keys.commit(digest(OLD), secret, following)
