@@ -591,6 +591,7 @@ def test_each_node_of_a_baked_image_has_an_entry_that_ends_with_it(site: Site) -
 
 def test_nodes_of_a_baked_image_take_another_munge_key_and_later_ones_boot_with_it(site: Site) -> None:
     key = "sudo sha256sum /etc/munge/munge.key"
+    only_the_controller_is_left(site)
     with running_job(site, "-N 1") as (node,):
         before = on_controller(site, key)
         (done,) = site.good("rotate", "munge")["secrets"]
