@@ -112,7 +112,7 @@ def _containers(folder: Path) -> Iterator[Left]:
 
 def runtime_folder(folder: Path) -> Path:
     """XDG_RUNTIME_DIR of a run with this folder for temporary files. Without it each cluster of a test has a folder for
-    its ssh connections in the home of the user, where nobody removes those of clusters that are never destroyed.
+    its ssh connections in the home of the user, also after the test if the cluster is never destroyed.
     """
     return folder / "run"
 

@@ -52,6 +52,12 @@ DRAIN_NODES = click.option(
 )  # fmt: skip
 
 
+def _pools_option(text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option(
+        "--pool", "pools", multiple=True, metavar="POOL", shell_complete=completion.pools, help=text,
+    )  # fmt: skip
+
+
 @command("init")
 @click.argument("path", metavar="[FILE]", type=click.Path(), default=DEFAULT_FILES[0])
 @click.option("--name", help="The cluster's name. Default: from the name of the file's folder.")
@@ -278,14 +284,7 @@ def _fix_options(function: Callable[..., None]) -> Callable[..., None]:
     show_default=True,
     help="quick: the checks that apply ends with. full: also what needs nodes for itself.",
 )
-@click.option(
-    "--pool",
-    "pools",
-    multiple=True,
-    metavar="POOL",
-    shell_complete=completion.pools,
-    help="Check the nodes of this pool alone.",
-)
+@_pools_option("Check the nodes of this pool alone.")
 @click.option("--nodes", default="", metavar="LIST", help="Check these nodes alone, such as compute-[1-4,7].")
 @click.option(
     "--junit", type=click.Path(), metavar="FILE", help="Write the results as JUnit XML, also when checks fail."
@@ -372,14 +371,7 @@ def replace(
 
 @command("rollout", short_help="Give nodes another image, one after the other.")
 @PROVIDER
-@click.option(
-    "--pool",
-    "pools",
-    multiple=True,
-    metavar="POOL",
-    shell_complete=completion.pools,
-    help="The nodes of this pool alone. Default: all pools.",
-)
+@_pools_option("The nodes of this pool alone. Default: all pools.")
 @click.option(
     "--jobs",
     type=click.Choice(["wait", "requeue"]),

@@ -6,7 +6,6 @@ as elastic nodes and users that are only in the directory, is not offered, and m
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable
 from functools import wraps
 from pathlib import Path
@@ -35,19 +34,16 @@ def _offered(names: Callable[[Context], Iterable[str]]) -> Names:
 
 
 def _of(context: click.Context) -> Context:
-    """With the cluster file that the words before have named."""
-    levels: list[click.Context] = []
+    """With the cluster file that the words before have named, or the variable of that option."""
     level: click.Context | None = context
-    while level is not None:
-        levels.append(level)
+    while level is not None and not level.params.get("file"):
         level = level.parent
-    named = next((each.params["file"] for each in levels if each.params.get("file")), None)
-    return Context(named or os.environ.get("GPUCLUSTER_FILE"), "text")
+    return Context(level.params["file"] if level else None, "text")
 
 
 @_offered
 def hosts(context: Context) -> Iterable[str]:
-    """The hosts of the last run that found them, and the words for the controller and a login node."""
+    """The hosts of the last run that found them, and the word for the controller."""
     return ("controller", *_hosts(context))
 
 

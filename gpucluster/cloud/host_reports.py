@@ -1,9 +1,4 @@
-"""Tells Oracle that the host of an instance is bad: the defined tag that is set before the instance is terminated.
-
-Sources: Oracle's oci-hpc (`tag_unhealthy`: "host is unhealthy and needs manual intervention before returning to the
-previous pool post-recycle") and oci-hpc-oke ("Removing and Replacing Worker Nodes": the other tags stay, the change
-names the etag, and the tag is read again). What Oracle does with it is documented nowhere else.
-"""
+"""Tells Oracle that the host of an instance is bad: the defined tag that is set before the instance is terminated."""
 
 from __future__ import annotations
 
@@ -14,12 +9,14 @@ from typing import Any
 
 from gpucluster.cloud.client import CloudAccess, model, refusals, unless_refused
 from gpucluster.errors import CloudError
+from gpucluster.oci.host_tag import DefinedTags, Tagging, set_host_tag
 from gpucluster.oci.states import GONE
-from gpucluster.oci.tags import HOST_ACTIONS, HOST_STATUS, HOST_TAG, DefinedTags, has_host_tag, with_host_tag
+from gpucluster.oci.tags import HOST_ACTIONS, HOST_STATUS, HOST_TAG
 
-# How often a change is tried that meets changes of others.
-_TRIES = 4
-_CHANGED_MEANWHILE = (http.HTTPStatus.PRECONDITION_FAILED, http.HTTPStatus.CONFLICT)
+_WHY: Mapping[Tagging, str] = {
+    Tagging.GONE: "its instance is gone already",
+    Tagging.LEFT_OUT: "the cloud has accepted the tag, and the instance does not have it",
+}
 # The code of a namespace or key that does not exist, or that the caller may not use.
 _RELATED = "RelatedResourceNotAuthorizedOrNotFound"
 
@@ -55,40 +52,33 @@ class HostReports:
         Args:
             name: of its node.
         """
-        facts: Mapping[str, Any] | None = None
+        seen: list[dict[str, Any]] = []
+
+        def read() -> Any:
+            with refusals(f"reading {name}"):
+                response = unless_refused(lambda: self._client().get_instance(ocid), http.HTTPStatus.NOT_FOUND)
+            if response is not None and response.data.lifecycle_state not in GONE:
+                seen.append(_facts(response.data))
+            return response
+
+        def change(tags: DefinedTags, etag: str) -> None:
+            with refusals(f"setting {HOST_TAG} on {name}"):
+                details = model("core", "UpdateInstanceDetails", defined_tags=tags)
+                self._client().update_instance(ocid, details, if_match=etag)
+
+        why, following, outcome = "", "", None
         try:
-            for last in (*[False] * (_TRIES - 1), True):
-                with refusals(f"reading {name}"):
-                    response = unless_refused(lambda: self._client().get_instance(ocid), http.HTTPStatus.NOT_FOUND)
-                if response is None or response.data.lifecycle_state in GONE:
-                    return HostReport(False, why="its instance is gone already", instance=facts)
-                facts = _facts(response.data)
-                present = response.data.defined_tags or {}
-                if has_host_tag(present):
-                    return HostReport(True, before=True, instance=facts)
-                try:
-                    self._set(ocid, name, present, response.headers["etag"])
-                except CloudError as error:
-                    if error.status not in _CHANGED_MEANWHILE or last:
-                        raise
-                else:
-                    return self._proven(ocid, name, facts)
+            outcome = set_host_tag(read, change)
+            why = _WHY.get(outcome, "")
         except CloudError as error:
-            return HostReport(False, why=error.what, next=_advice(error), instance=facts)
-        raise AssertionError("not reached")
-
-    def _set(self, ocid: str, name: str, present: DefinedTags, etag: str) -> None:
-        details = model("core", "UpdateInstanceDetails", defined_tags=with_host_tag(present))
-        with refusals(f"setting {HOST_TAG} on {name}"):
-            self._client().update_instance(ocid, details, if_match=etag)
-
-    def _proven(self, ocid: str, name: str, facts: Mapping[str, Any] | None) -> HostReport:
-        """OCI takes an update of tags and may leave some out: read it again."""
-        with refusals(f"reading {name}"):
-            tags = self._client().get_instance(ocid).data.defined_tags or {}
-        if not has_host_tag(tags):
-            return HostReport(False, why="the cloud has accepted the tag, and the instance does not have it")
-        return HostReport(True, instance=facts)
+            why, following = error.what, _advice(error)
+        return HostReport(
+            reported=not why,
+            before=outcome is Tagging.PRESENT,
+            why=why,
+            next=following,
+            instance=seen[-1] if seen else None,
+        )
 
     def _client(self) -> Any:
         return self._access.client("core", "ComputeClient")

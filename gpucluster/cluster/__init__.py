@@ -223,8 +223,8 @@ class Cluster:
                 of_permanent = {name: fault for name, fault in faults.items() if name in chosen.permanent}
                 consent = Consent(drain_timeout=drain_timeout, recreate=chosen.permanent, faults=of_permanent)
                 built = phases.building.build(terraform, run, consent)
-            deployment = built.deployment if built else parts.connections.hosts.reach(run)
             check = partial(phases.verification.verdict, run=run)
+            deployment = built.deployment if built else parts.connections.hosts.reach(run)
             verdict = phases.repair.prove(deployment, chosen.permanent, check)
             result = phases.building.result(run, deployment, built=built, verdict=verdict)
         return result

@@ -12,7 +12,6 @@ import base64
 import contextlib
 import json
 import os
-import re
 import secrets
 import socket
 import sys
@@ -29,7 +28,6 @@ from gpucluster.node_agent.munge_key import LONGEST, MESSAGE, digest, digest_of,
 SECRET = Path("/etc/gpucluster/munge.key")
 NEXT = Path("/etc/gpucluster/munge.key.next")
 
-_FIRST_UNPRIVILEGED = 1024
 _SECONDS = 20.0
 
 
@@ -67,16 +65,13 @@ def answer(address: str, port: int, text: str, known: Mapping[str, Any], files: 
         Refused: another user than root has asked, no host of the cluster, or for nothing that there is.
         Failed: the scheduler does not tell who has the address.
     """
-    if port >= _FIRST_UNPRIVILEGED:
-        raise Refused(f"port {port} of {address} may belong to any user", "Ask as root")
+    ssh_ca.proven_names(address, port, known)
     try:
         request = bounded.loads(text)
         which, has = request["which"], request["has"]
         file = {"current": files[0], "next": files[1]}[which]
     except (ValueError, KeyError, TypeError):
         raise Refused("the request can't be read", "Run: gpucluster apply") from None
-    if not ssh_ca.names_of(address, known):
-        raise Refused(f"no host of this cluster has the address {address} now", "Ask again when the scheduler knows it")
     if not file.is_file():
         raise Refused(f"there is no {which} munge key", "Run: gpucluster rotate munge")
     key = file.read_bytes()
@@ -90,16 +85,14 @@ def serve(certificate: Path, key: Path) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_cert_chain(str(certificate), str(key))
-    address, port = os.environ.get("REMOTE_ADDR", ""), os.environ.get("REMOTE_PORT", "")
-    # An IPv4 address, as systemd shows it for a socket that serves both.
-    address = re.sub("^::ffff:", "", address)
+    address, port = ssh_ca.caller()
     with socket.socket(fileno=os.dup(0)) as plain:
         plain.settimeout(_SECONDS)
         with context.wrap_socket(plain, server_side=True) as connection:
             try:
                 text = _line(connection)
                 known = json.loads(ssh_ca.KNOWN.read_text())
-                reply = answer(address, int(port or _FIRST_UNPRIVILEGED), text, known, (SECRET, NEXT))
+                reply = answer(address, port, text, known, (SECRET, NEXT))
             except AgentError as error:
                 sys.stderr.write(f"no munge key for {address}: {error.message}\n")
                 reply = {"refused": error.message}

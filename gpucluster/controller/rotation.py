@@ -110,25 +110,20 @@ def rotate_munge(config: HostLogins, note: Note) -> dict[str, Any]:
         Failed: a host in service does not take the key, and nothing was switched; or slurmctld does not start.
         Unconfirmed: hosts have not confirmed that they use it.
     """
-    missing = Switch.load(MISSING)
-    if missing is not None and not BEGUN.exists():
+    begun, missing = Switch.load(BEGUN), Switch.load(MISSING)
+    if begun is None and missing is not None:
         note("asks the hosts again that have not confirmed the last rotation")
         return _completed(missing, config)
     away: tuple[str, ...] = ()
-    if BEGUN.exists():
-        note("goes on with a rotation that was interrupted")
-    else:
+    if begun is None:
         begun, away = _prepared(config, note)
-        MISSING.unlink(missing_ok=True)
         begun.save(BEGUN)
-    switching = Switch.load(BEGUN)
-    if switching is None:
-        raise Failed(f"{BEGUN} is gone", "Run the same command again")
-    number = len(switching.logins) + 1
+    else:
+        note("goes on with a rotation that was interrupted")
     _run_switch(note)
-    if munge_key.digest_of(munge_keys.SECRET) != switching.digest:
+    if munge_key.digest_of(munge_keys.SECRET) != begun.digest:
         raise Failed("the prepared munge key is gone: nothing was switched", "Run: gpucluster rotate munge")
-    return _result(Switch.load(MISSING), number, away, new=True)
+    return _result(Switch.load(MISSING), len(begun.logins) + 1, away, new=True)
 
 
 def _prepared(config: HostLogins, note: Note) -> tuple[Switch, tuple[str, ...]]:
@@ -152,17 +147,17 @@ def _prepared(config: HostLogins, note: Note) -> tuple[Switch, tuple[str, ...]]:
 
 
 def _away(refused: Mapping[str, str]) -> tuple[str, ...]:
-    """Those of the hosts that serve nobody: nodes that Slurm has given up, and hosts that are no nodes and off."""
+    """Those of the hosts that are out of service: nodes that Slurm has given up, and other hosts that are off."""
     if not refused:
         return ()
     result = programs.call(["sinfo", "--noheader", "--Node", "--format=%N %T"], seconds=_SECONDS)
     if result.returncode != 0:
         raise Failed("nothing was switched: Slurm does not tell which hosts are down", "Run: gpucluster status")
     state_by_node = dict(line.split()[:2] for line in result.stdout.splitlines() if len(line.split()) > 1)
-    return tuple(sorted(host for host in refused if _serves_nobody(state_by_node.get(host, "down*"))))
+    return tuple(sorted(host for host in refused if _is_out_of_service(state_by_node.get(host, "down*"))))
 
 
-def _serves_nobody(state: str) -> bool:
+def _is_out_of_service(state: str) -> bool:
     """Whether a node in this state of `sinfo` runs nothing: down, not responding, or without power."""
     return state.endswith(("*", "~", "%", "!")) or state.startswith(("down", "powered_down", "powering_down"))
 
@@ -182,7 +177,7 @@ def _run_switch(note: Note) -> None:
 
 
 def _completed(missing: Switch, config: HostLogins) -> dict[str, Any]:
-    """Ask the hosts again that missed the switch. Those that are gone, or serve nobody, are not waited for."""
+    """Ask the hosts again that missed the switch. Those that are gone, or out of service, are not waited for."""
     present, _unknown = hosts.remote(config, hosts.in_service)
     there = Switch(missing.digest, {host: present[host] for host in missing.logins if host in present})
     left = _late(there, config.key)

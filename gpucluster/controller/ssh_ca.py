@@ -109,6 +109,31 @@ def _booting(address: str, known: Mapping[str, Any]) -> booting_nodes.BootingNod
     return node if node is not None and any(lists(nodes, node.node) for nodes in known["elastic"]) else None
 
 
+def proven_names(address: str, port: int, known: Mapping[str, Any]) -> list[str]:
+    """The names of the host at the other end of a connection, whose root has opened it.
+
+    Args:
+        known: see `names_of`.
+
+    Raises:
+        Refused: another user than root has asked, or no host of the cluster.
+        Failed: the scheduler does not answer.
+    """
+    if port >= _FIRST_UNPRIVILEGED:
+        raise Refused(f"port {port} of {address} may belong to any user", "Ask as root")
+    names = names_of(address, known)
+    if not names:
+        raise Refused(f"no host of this cluster has the address {address} now", "Ask again when the scheduler knows it")
+    return names
+
+
+def caller() -> tuple[str, int]:
+    """Address and port of the other end of the connection for which systemd has started this program."""
+    address, port = os.environ.get("REMOTE_ADDR", ""), os.environ.get("REMOTE_PORT", "")
+    # An IPv4 address, as systemd shows it for a socket that serves both.
+    return re.sub("^::ffff:", "", address), int(port or _FIRST_UNPRIVILEGED)
+
+
 def answer(address: str, port: int, text: str, known: Mapping[str, Any], key: Path = KEY) -> str:
     """The certificate for the host at the other end of a connection.
 
@@ -120,11 +145,7 @@ def answer(address: str, port: int, text: str, known: Mapping[str, Any], key: Pa
         Refused: another user than root has asked, or no host of the cluster.
         Failed: the certificate could not be made.
     """
-    if port >= _FIRST_UNPRIVILEGED:
-        raise Refused(f"port {port} of {address} may belong to any user", "Ask as root")
-    names = names_of(address, known)
-    if not names:
-        raise Refused(f"no host of this cluster has the address {address} now", "Ask again when the scheduler knows it")
+    names = proven_names(address, port, known)
     first, _, rest = text.partition("\n")
     hashed = _HASH.fullmatch(rest)
     if hashed is None:
@@ -166,11 +187,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _serve() -> None:
     """One connection. A refusal goes to the host as well: only root there can have sent the request."""
-    address, port = os.environ.get("REMOTE_ADDR", ""), os.environ.get("REMOTE_PORT", "")
-    # An IPv4 address, as systemd shows it for a socket that serves both.
-    address = re.sub("^::ffff:", "", address)
+    address, port = caller()
     try:
-        text = answer(address, int(port or _FIRST_UNPRIVILEGED), sys.stdin.read(LONGEST), json.loads(KNOWN.read_text()))
+        text = answer(address, port, sys.stdin.read(LONGEST), json.loads(KNOWN.read_text()))
     except AgentError as error:
         sys.stdout.write(f"{error.message}\n")
         raise

@@ -11,7 +11,6 @@ from gpucluster.handover.kubernetes import node_labels, offered
 from gpucluster.handover.names import elastic_names, elastic_prefix
 from gpucluster.handover.outputs import Outputs, PoolOutput
 from gpucluster.kubernetes import labels
-from gpucluster.node_agent.checks.registry import of_hardware
 from gpucluster.spec import ClusterSpec, PoolSpec
 
 POLICY_VERSION, READER_VERSION = 1, 1
@@ -60,7 +59,7 @@ def autoscaler_policy(
         "region": outputs.region,
         "authentication": dict(autoscaling.access.authentication),
         "scheduler": spec.scheduler,
-        "hardware_checks": sorted(of_hardware()) if reports_hosts(spec) else [],
+        "hardware_checks": _hardware_checks() if spec.reports_hosts else [],
         "reboots": spec.checks.enabled and spec.scheduler == "slurm" and spec.checks.repair == "reboot",
         **({"kubernetes": {"kubectl": KUBECTL, "kubeconfig": KUBECONFIG}} if on_kubernetes else {}),
         "pools": {
@@ -80,9 +79,11 @@ def autoscaler_policy(
     }
 
 
-def reports_hosts(spec: ClusterSpec) -> bool:
-    """Whether the autoscaler reports physical hosts to Oracle."""
-    return spec.checks.enabled and spec.checks.report_hosts and bool(spec.elastic_pools)
+def _hardware_checks() -> list[str]:
+    # It imports the collectors and judges of all checks, which few files need.
+    from gpucluster.node_agent.checks.registry import of_hardware
+
+    return sorted(of_hardware())
 
 
 def maintenance_reader(spec: ClusterSpec, outputs: Outputs, autoscaling: Autoscaling) -> dict[str, Any]:

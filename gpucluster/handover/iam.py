@@ -15,7 +15,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from gpucluster.handover.autoscaling import reports_hosts
 from gpucluster.handover.kubernetes import has_kubernetes_engine
 from gpucluster.oci import permissions
 from gpucluster.oci.names import elastic_compartment
@@ -247,7 +246,7 @@ def _controller(spec: ClusterSpec, pools: tuple[PoolSpec, ...], subject: str, pl
         yield _allow("images of a Marketplace listing", subject, permissions.LISTINGS, "in tenancy")
     if _defined_tags(spec):
         yield _allow("defined tags of new nodes", subject, permissions.TAG_NAMESPACES, "in tenancy", _of_tags(spec))
-    if reports_hosts(spec):
+    if spec.reports_hosts:
         for condition in _conditions(spec, permissions.REPORT_HOSTS):
             yield _allow(_REPORTS, subject, permissions.REPORT_HOSTS, places.elastic, condition)
         yield _allow(_REPORTS, subject, permissions.TAG_NAMESPACES, "in tenancy", _OF_HOST_ACTIONS)

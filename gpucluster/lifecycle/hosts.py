@@ -98,26 +98,35 @@ class HostSources:
         """The public key with which this machine logs in."""
         return self.spec.ssh.public_key or own_key(self.cloud.authorized_keys())
 
-    def write(self, hosts: Sequence[Host], *, built: bool = False) -> None:
+    def write(self, hosts: Sequence[Host], *, built: bool = False) -> Mapping[str, Collection[str]]:
         """Let ssh reach these hosts by their names, and no others under the name of a host that the state knows.
 
         Args:
             built: by this run, as far as the state does not know them.
+
+        Returns:
+            The host keys that a new controller may have from the one before it, by its OCID.
         """
+        outputs: Mapping[str, Any] = {}
         identity = handover.Identity()
         # A state that can't be read hides no host. What this machine knows of the keys holds nevertheless.
         with suppress(GpuClusterError):
-            identity = handover.Identity.parse(self.outputs())
+            outputs = self.outputs()
+            identity = handover.Identity.parse(outputs)
         here = {host.instance_id for host in hosts}
+        inherited = self._inherited_keys(outputs, identity.host_keys, here)
         self.ssh_client().write(
             hosts,
             {ocid: key for ocid, key in identity.host_keys.items() if ocid in here},
             authority=identity.ssh_authority,
             new=here if built else (),
-            alternatives=self.inherited_keys(hosts),
+            alternatives=inherited,
         )
+        return inherited
 
-    def inherited_keys(self, hosts: Sequence[Host]) -> dict[str, tuple[str, ...]]:
+    def _inherited_keys(
+        self, outputs: Mapping[str, Any], keys: Mapping[str, str], here: Collection[str]
+    ) -> dict[str, tuple[str, ...]]:
         """The host keys that a new controller may have from the one before it, with the volume of its state: by its
         OCID; empty for one whose key is recorded.
 
@@ -125,17 +134,14 @@ class HostSources:
         state has the key of the earlier one until a run records that of the new one.
 
         Args:
-            hosts: all of the cluster.
+            keys: that the state has, by OCID.
+            here: the OCIDs of all hosts.
         """
         if not self.spec.controller.has_state_volume:
             return {}
-        keys: Mapping[str, str] = {}
         controller = ""
         with suppress(GpuClusterError):
-            outputs = self.outputs()
-            keys = handover.Identity.parse(outputs).host_keys
             controller = handover.Outputs.parse(outputs).controller.id
-        here = {host.instance_id for host in hosts}
         if controller in keys or controller not in here:
             return {}
         return {controller: tuple(key for ocid, key in keys.items() if ocid not in here)}
@@ -192,7 +198,7 @@ class HostConnections:
         self._sources.write(deployment.hosts, built=True)
         known = ssh_client.host_keys()
         silent = ssh_client.silent(hosts, deadline, self._on_event)
-        self._check_first_contacts([host for host in hosts if host.instance_id not in known])
+        self._check_first_contacts([host for host in hosts if host.instance_id not in known], {})
         ssh_client.write(deployment.hosts)
         return silent
 
@@ -227,7 +233,7 @@ class HostConnections:
 
     def _wait(self, hosts: Sequence[Host]) -> None:
         ssh_client = self._sources.ssh_client()
-        self._sources.write(hosts, built=True)
+        inherited = self._sources.write(hosts, built=True)
         # A host that has answered once has booted. If it does not exist any more, Ansible reports it.
         booted = {host.booted for host in self._sources.saved.hosts() if host.booted}
         self._sources.saved.save_hosts(hosts, booted)
@@ -237,13 +243,11 @@ class HostConnections:
         ssh_client.wait(again, ANSWER_DEADLINE, self._on_event)
         ssh_client.wait([host for host in hosts if host.instance_id not in booted], BOOT_DEADLINE, self._on_event)
         new_hosts = [host for host in hosts if host.instance_id not in known]
-        self._check_first_contacts(new_hosts, self._sources.inherited_keys(hosts))
+        self._check_first_contacts(new_hosts, inherited)
         ssh_client.write(hosts)  # from now on with the keys of new hosts
         self._sources.saved.save_hosts(hosts, {host.instance_id for host in hosts})
 
-    def _check_first_contacts(
-        self, hosts: Sequence[Host], inherited: Mapping[str, Collection[str]] | None = None
-    ) -> None:
+    def _check_first_contacts(self, hosts: Sequence[Host], inherited: Mapping[str, Collection[str]]) -> None:
         """Compare the keys of hosts that have answered for the first time with what the cloud has of their consoles.
         Nothing but the question whether they have booted was sent to them.
 
@@ -259,8 +263,7 @@ class HostConnections:
         new_hosts = [
             host
             for host in hosts
-            if host.instance_id in learned
-            and learned[host.instance_id] not in (inherited or {}).get(host.instance_id, ())
+            if host.instance_id in learned and learned[host.instance_id] not in inherited.get(host.instance_id, ())
         ]
         if not new_hosts or self._trusts_answers:
             return

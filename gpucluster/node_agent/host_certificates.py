@@ -21,7 +21,7 @@ import socket
 import struct
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable
@@ -129,15 +129,20 @@ def ask(address: str, port: int, public_key: str, hashed: str = "") -> str:
         lines = [public_key, *([f"directory {hashed}"] if hashed else [])]
         connection.sendall("".join(f"{line}\n" for line in lines).encode())
         connection.shutdown(socket.SHUT_WR)
-        parts = list(_received(connection))
-    return b"".join(parts).decode(errors="replace")
+        return received(connection, LONGEST).decode(errors="replace")
 
 
-def _received(connection: socket.socket) -> Iterator[bytes]:
-    left = LONGEST
-    while left > 0 and (part := connection.recv(left)):
-        left -= len(part)
-        yield part
+def received(connection: socket.socket, most: int) -> bytes:
+    """What the other end sends until it closes, and not more than so many bytes.
+
+    Raises:
+        OSError: the connection is lost.
+    """
+    parts: list[bytes] = []
+    while most > 0 and (part := connection.recv(most)):
+        most -= len(part)
+        parts.append(part)
+    return b"".join(parts)
 
 
 def from_a_port_of_root(address: str, port: int) -> socket.socket:
@@ -196,16 +201,18 @@ def request(settings: Mapping[str, Any], host_key: Path = HOST_KEY) -> None:
         new.write_text(text)
         new.chmod(0o644)
         new.replace(target)
-        _reload(str(settings["sshd"]))
+        # As sshd's unit reloads it. One that does not run reads its configuration when it starts.
+        signal_unit(str(settings["sshd"]), signal.SIGHUP)
 
 
-def _reload(unit: str) -> None:
-    """As sshd's unit does it; systemd itself would want a right that this service does not have (CAP_SYS_ADMIN)."""
+def signal_unit(unit: str, number: int) -> None:
+    """Send a signal to what a unit runs; nothing if it does not run. To ask systemd itself would need a right that this
+    host's services do not have (CAP_SYS_ADMIN).
+    """
     main = programs.call(["systemctl", "show", "--property=MainPID", "--value", unit]).stdout.strip()
-    # One that does not run reads its configuration when it starts.
     if main.isdigit() and int(main) > 1:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(int(main), signal.SIGHUP)
+            os.kill(int(main), number)
 
 
 def _missing(settings: Mapping[str, Any], host_key: Path, target: Path, entry: Entry | None) -> tuple[str, str]:

@@ -13,22 +13,20 @@ from __future__ import annotations
 import argparse
 import base64
 import binascii
-import contextlib
 import hashlib
 import json
 import os
 import pwd
 import signal
-import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from gpucluster.node_agent import bounded, durable_file, programs
 from gpucluster.node_agent.errors import AgentError, Failed, Refused, of_system
-from gpucluster.node_agent.host_certificates import from_a_port_of_root
+from gpucluster.node_agent.host_certificates import from_a_port_of_root, received, signal_unit
 from gpucluster.node_agent.notify import notify
 
 #: Where the controller answers, and the CA that proves it: {"address", "port", "authority"}.
@@ -84,17 +82,10 @@ def ask(settings: Mapping[str, Any], which: str, has: str) -> bytes | None:
         plain = from_a_port_of_root(address, int(settings["port"]))
         with plain, context.wrap_socket(plain, server_hostname=address) as connection:
             connection.sendall(request)
-            text = b"".join(_received(connection))
+            text = received(connection, MESSAGE)
     except (OSError, ValueError) as error:  # an SSLError is an OSError
         raise Failed(f"the controller does not give the munge key: {error}", "See there: journalctl -e") from None
     return read_answer(text)
-
-
-def _received(connection: socket.socket) -> Iterator[bytes]:
-    left = MESSAGE
-    while left > 0 and (part := connection.recv(left)):
-        left -= len(part)
-        yield part
 
 
 def read_answer(text: bytes) -> bytes | None:
@@ -185,8 +176,8 @@ def _systemctl(*words: str) -> None:
 def await_key(settings: Mapping[str, Any]) -> None:
     """At the boot: have the cluster's key before munge starts, then watch for a while whether it changes.
 
-    A host without a key waits for it. One with a key starts with that one if nobody answers: then slurmctld does not
-    answer either.
+    A host without a key waits for it. One with a key starts with that one if there is no answer: then slurmctld gives
+    none either.
     """
     began, pause, last = time.monotonic(), _PAUSE, ""
     while True:
@@ -222,22 +213,12 @@ def _refresh(settings: Mapping[str, Any], *, restart: bool) -> tuple[str, bool]:
             install(key, KEY)
             sys.stderr.write("the munge key is the cluster's now\n")
             if restart:
-                _end("munge.service")
-                _end("slurmd.service")
+                # systemd starts them again (`Restart=always`). Steps of jobs go on without slurmd.
+                signal_unit("munge.service", signal.SIGTERM)
+                signal_unit("slurmd.service", signal.SIGTERM)
     except AgentError as error:
         return error.message, isinstance(error, Refused)
     return "", True
-
-
-def _end(unit: str) -> None:
-    """End what a unit runs; systemd starts it again (`Restart=always`). Steps of jobs go on without slurmd.
-
-    To ask systemd itself would need a right that this service does not have (CAP_SYS_ADMIN).
-    """
-    main = programs.call(["systemctl", "show", "--property=MainPID", "--value", unit]).stdout.strip()
-    if main.isdigit() and int(main) > 1:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(main), signal.SIGTERM)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

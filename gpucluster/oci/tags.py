@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
 
 CLUSTER = "gpucluster"
 IDENTITY = "gpucluster-id"
@@ -54,8 +53,6 @@ HOST_ACTIONS, HOST_STATUS, UNHEALTHY = "ComputeInstanceHostActions", "CustomerRe
 HOST_TAG = f"{HOST_ACTIONS}.{HOST_STATUS}={UNHEALTHY}"
 
 Tags = Mapping[str, str]
-#: Defined tags: the values of keys, by the namespace.
-DefinedTags = Mapping[str, Mapping[str, Any]]
 
 
 class UsersFiles(StrEnum):
@@ -159,18 +156,3 @@ def fitting(tags: Tags) -> dict[str, str]:
 def for_elastic_node(cluster: str, pool: str, node: str, number: int) -> dict[str, str]:
     """The tags of an elastic node. `number` is its generation."""
     return {CLUSTER: cluster, POOL: pool, NODE: node, GENERATION: str(number)}
-
-
-def has_host_tag(present: DefinedTags) -> bool:
-    """Whether an instance has HOST_TAG. OCI does not distinguish upper and lower case in namespaces and keys."""
-    wanted = (HOST_ACTIONS.lower(), HOST_STATUS.lower(), UNHEALTHY)
-    return any(
-        (space.lower(), key.lower(), value) == wanted for space, keys in present.items() for key, value in keys.items()
-    )
-
-
-def with_host_tag(present: DefinedTags) -> dict[str, dict[str, Any]]:
-    """The defined tags of an instance, and HOST_TAG. An update replaces them all."""
-    changed = {space: dict(keys) for space, keys in present.items()}
-    changed[HOST_ACTIONS] = {**changed.get(HOST_ACTIONS, {}), HOST_STATUS: UNHEALTHY}
-    return changed

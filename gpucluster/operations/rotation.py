@@ -67,7 +67,7 @@ class RotatedSecret:
         new: whether this call has begun it; False where it has only asked hosts again that had not confirmed an earlier
             one.
         hosts: the number of hosts that use it.
-        away: hosts that serve nobody now; they ask for it when they boot.
+        away: hosts that are out of service now; they ask for it when they boot.
         unconfirmed: hosts that should use it and have not confirmed it.
     """
 

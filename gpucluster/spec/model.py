@@ -121,6 +121,11 @@ class ClusterSpec(SpecPart):
         return {name: pool for name, pool in self.pools.items() if pool.elastic}
 
     @property
+    def reports_hosts(self) -> bool:
+        """Whether the autoscaler reports physical hosts of elastic nodes to Oracle."""
+        return self.checks.enabled and self.checks.report_hosts and bool(self.elastic_pools)
+
+    @property
     def claiming_pools(self) -> dict[str, PoolSpec]:
         """Those whose GPUs pods claim of NVIDIA's DRA driver, instead of asking for a number of a resource."""
         by_claim = self.scheduler == "kubernetes" and self.kubernetes.gpus == "dra-driver"

@@ -28,30 +28,28 @@ class Sockets:
     def __init__(self, root: Path) -> None:
         self._digest = hashlib.sha256(str(root).encode()).hexdigest()[:8]
 
-    def folder(self) -> Path | None:
-        """The folder, made if it is missing; None if no place is safe. Ask again before each use."""
+    def folder(self, *, make: bool = True) -> Path | None:
+        """The folder; None if no place is safe. Ask again before each use.
+
+        Args:
+            make: it is made if it is missing. Otherwise None: a cluster that has no connection needs none.
+        """
         for base in self._bases(os.environ):
-            folder = _private(base / "gpucluster" / self._digest)
+            folder = _private(base / "gpucluster" / self._digest, make=make)
             if folder is not None:
                 return folder
         return None
 
     def present(self) -> Iterator[Path]:
         """The sockets that are there."""
-        folder = self._present_folder()
+        folder = self.folder(make=False)
         return iter(()) if folder is None else folder.iterdir()
 
     def remove(self) -> None:
         """Remove the folder, which must be empty by now."""
-        folder = self._present_folder()
+        folder = self.folder(make=False)
         if folder is not None:
             folder.rmdir()
-
-    def _present_folder(self) -> Path | None:
-        """The folder if it is there: nothing is made for a cluster that has no connection."""
-        if not any((base / "gpucluster" / self._digest).is_dir() for base in self._bases(os.environ)):
-            return None
-        return self.folder()
 
     @staticmethod
     def _bases(environment: Mapping[str, str]) -> Iterator[Path]:
@@ -61,19 +59,24 @@ class Sockets:
         yield Path("~/.cache").expanduser()
 
 
-def _private(folder: Path) -> Path | None:
-    """This folder without links in its path, made if it is missing; None if others could have a hand in it."""
+def _private(folder: Path, *, make: bool) -> Path | None:
+    """This folder without links in its path; None if others could have a hand in it, or if it is missing and not to be
+    made.
+    """
     try:
         # Links above it may be there (/home may be one); what they lead to is checked.
-        folder.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if make:
+            folder.parent.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         base = folder.parent.parent.resolve(strict=True)
         if not _out_of_reach(base):
             return None
         folder = base / folder.parent.name / folder.name
-        folder.parent.mkdir(mode=0o700, exist_ok=True)
+        if make:
+            folder.parent.mkdir(mode=0o700, exist_ok=True)
         if folder.parent.is_symlink() or not _out_of_reach(folder.parent):
             return None
-        folder.mkdir(mode=0o700, exist_ok=True)
+        if make:
+            folder.mkdir(mode=0o700, exist_ok=True)
         ours = _is_ours(folder) and all(entry.lstat().st_uid == os.geteuid() for entry in folder.iterdir())
     except (OSError, RuntimeError):  # a loop of links
         return None

@@ -65,7 +65,9 @@ def test_names_are_offered(folder: Path, line: str, names: list[str]) -> None:
     assert offered(folder, line) == names
 
 
-def test_the_named_file_counts(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_named_file_counts(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     for line in (
         f"gpucluster --file {folder}/cluster.yml replace g",
@@ -73,6 +75,8 @@ def test_the_named_file_counts(folder: Path, tmp_path_factory: pytest.TempPathFa
     ):
         assert offered(folder, line, cwd=elsewhere) == ["gpu-1"], line
     assert offered(folder, "gpucluster replace g", cwd=elsewhere) == []
+    monkeypatch.setenv("GPUCLUSTER_FILE", f"{folder}/cluster.yml")
+    assert offered(folder, "gpucluster replace g", cwd=elsewhere) == ["gpu-1"]
 
 
 @pytest.mark.parametrize("text", ["", "pools: [", "pools: 7\nusers: {people: 3}\n", "- a\n", "\x00"])

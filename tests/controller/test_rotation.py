@@ -139,7 +139,7 @@ def test_a_node_in_service_that_does_not_answer_stops_it_before_anything_is_swit
 
 
 @pytest.mark.parametrize("state", ["down*", "idle*", "down", "idle~", "drained*", "powering_down"])
-def test_hosts_that_serve_nobody_do_not_stop_it(site: Site, state: str) -> None:
+def test_hosts_that_are_out_of_service_do_not_stop_it(site: Site, state: str) -> None:
     site.silent, site.states["compute-2"] = {"compute-2": "no route to host"}, state
     assert rotate() == {"new": True, "hosts": 3, "away": ["compute-2"], "unconfirmed": []}
     assert "switch: compute-1,demo-login-1" in site.calls

@@ -307,7 +307,7 @@ def test_no_other_host_may_have_them(machine: Machine) -> None:
     """Where no controller runs, ssh is configured for nodes alone."""
     _with_state_volume(machine)
     node = Host("compute-1", "127.0.0.1", "debian", "ocid1.instance..node")
-    assert machine.sources.inherited_keys([node]) == {}
+    assert machine.sources.write([node]) == {}
 
 
 def test_the_key_of_another_host_is_refused_without_a_volume_that_carries_it(machine: Machine) -> None:

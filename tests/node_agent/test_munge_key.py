@@ -92,7 +92,7 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @AS_ROOT
-def test_a_host_without_a_key_gets_it_and_nobody_else_can_read_it(
+def test_a_host_without_a_key_gets_it_and_no_other_user_can_read_it(
     controller: Controller, ran: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(munge_key, "_AGAIN", ())

@@ -22,9 +22,9 @@ from gpucluster.autoscaler.decide.words import ADVICE
 from gpucluster.autoscaler.policy import Policy, PoolPolicy
 from gpucluster.errors import CloudError, InputError
 from gpucluster.oci import permissions, tags
+from gpucluster.oci.host_tag import DefinedTags, Tagging, set_host_tag
 from gpucluster.oci.refusals import (
     BAD_REQUEST,
-    CONFLICT,
     NOT_FOUND,
     PRECONDITION_FAILED,
     SERVER_ERROR,
@@ -42,8 +42,6 @@ PAGE = 1000
 
 # OCI needs up to some minutes until a policy is in force everywhere (docs: "How Policies Work"). Seconds.
 _SETTLING = 600.0
-# How often a report of a host is tried that meets changes of others.
-_REPORT_TRIES = 4
 # Bytes of a console history that are saved (OCI returns at most 1 MB at once).
 _CONSOLE_BYTES = 1_048_576
 # States of a console history that is not complete.
@@ -377,29 +375,24 @@ class OciCloud:
                 and the instance does not have it.
             RequestFailed: the cloud refused.
         """
-        for last in (*[False] * (_REPORT_TRIES - 1), True):
-            try:
-                return self._report_host(instance_id)
-            except RequestFailed as refusal:
-                if refusal.status == NOT_FOUND and refusal.operation == "get_instance":
-                    return False
-                if last or refusal.status not in (PRECONDITION_FAILED, CONFLICT):
-                    raise
-        raise AssertionError("not reached")
-
-    def _report_host(self, instance_id: str) -> bool:
         from oci.core.models import UpdateInstanceDetails
 
-        answer = self._own_instance(instance_id)
-        present = answer.data.defined_tags or {}
-        if answer.data.lifecycle_state in ENDING or tags.has_host_tag(present):
-            return False
-        details = UpdateInstanceDetails(defined_tags=tags.with_host_tag(present))
-        self._ask("core.ComputeClient", "update_instance", instance_id, details, if_match=answer.headers.get("etag"))
-        # OCI takes an update of tags and may leave some out: read it again.
-        if not tags.has_host_tag(self._own_instance(instance_id).data.defined_tags or {}):
+        def read() -> Any:
+            try:
+                return self._own_instance(instance_id)
+            except RequestFailed as refusal:
+                if refusal.status != NOT_FOUND:
+                    raise
+                return None
+
+        def change(defined_tags: DefinedTags, etag: str) -> None:
+            details = UpdateInstanceDetails(defined_tags=defined_tags)
+            self._ask("core.ComputeClient", "update_instance", instance_id, details, if_match=etag)
+
+        outcome = set_host_tag(read, change)
+        if outcome is Tagging.LEFT_OUT:
             raise CloudError("the cloud has accepted the tag, and the instance does not have it", where=instance_id)
-        return True
+        return outcome is Tagging.SET
 
     def _own_instance(self, instance_id: str) -> Any:
         """The answer about an instance that carries the tags of an elastic node of this cluster."""

@@ -50,8 +50,6 @@ MAX_HEALED_PER_PASS = 500
 HEALS_IN = 15.0
 # In these states of a claim no pass has observed its instance.
 _NEVER_SEEN = UNANSWERED | {ClaimState.FAILED}
-# What comes before the checks that failed at boot.
-_UNFIT = "its checks at boot failed: "
 
 
 def reconcile(builder: PlanBuilder) -> None:
@@ -213,14 +211,12 @@ def _overdue(builder: PlanBuilder, claim: NodeClaim, instance: CloudInstance) ->
     # A node has its whole time once the autoscaler is there to configure it.
     waited = builder.now - max(claim.since, builder.observation.looking_since)
     # First: the configuration of a node that may not start fails as well.
-    unfit = builder.observation.unfit.get(instance.id)
-    if unfit is not None:
-        return f"{_UNFIT}{unfit.removeprefix(FAILED_CHECKS).strip()}"
+    checks = _failed_checks(builder, instance)
+    if checks is not None:
+        return f"its checks at boot failed: {checks}"
     failed = builder.observation.join_failed.get(instance.id)
     if failed is not None:
-        # With Kubernetes the checks are a part of the configuration, because the node has no object before it joins.
-        _, checks, seen = failed.partition(FAILED_CHECKS)
-        return f"{_UNFIT}{seen.strip()}" if checks else f"it could not be configured: {failed}"
+        return f"it could not be configured: {failed}"
     if claim.state == ClaimState.LAUNCHED and waited > times.launch_deadline:
         return f"it was {instance.state} for {count(int(waited), 'second')} and did not start"
     if claim.state == ClaimState.JOINING and waited > times.launch_deadline:
@@ -230,11 +226,20 @@ def _overdue(builder: PlanBuilder, claim: NodeClaim, instance: CloudInstance) ->
     return ""
 
 
+def _failed_checks(builder: PlanBuilder, instance: CloudInstance) -> str | None:
+    """The checks that an instance failed at its boot, and what was seen; None if it failed none."""
+    unfit = builder.observation.unfit.get(instance.id)
+    if unfit is not None:
+        return unfit.removeprefix(FAILED_CHECKS).strip()
+    # With Kubernetes the checks are a part of the configuration, because the node has no object before it joins.
+    _, checks, seen = builder.observation.join_failed.get(instance.id, "").partition(FAILED_CHECKS)
+    return seen.strip() if checks else None
+
+
 def _boot_failure(builder: PlanBuilder, node: Node, claim: NodeClaim, instance: CloudInstance, why: str) -> None:
     builder.actions.append(SaveConsole(instance.id, node.name, f"{node.name} did not come into service: {why}"))
     builder.change(claim, state=ClaimState.ENDING, fault=Fault.BOOT, message=why, tries=claim.tries + 1)
-    if why.startswith(_UNFIT):
-        builder.note_bad_host(node.name, why.removeprefix(_UNFIT))
+    builder.note_bad_host(node.name, _failed_checks(builder, instance) or "")
     builder.terminate(node.name, node.pool, instance.id, f"{why}; it is replaced", unless_wanted=False)
     pools.count_boot_failure(builder, claim, why)
 

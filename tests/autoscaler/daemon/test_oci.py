@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpucluster.autoscaler.daemon.oci import RequestFailed, RequestFault, classify
+from gpucluster.autoscaler.daemon.oci import OciCloud, RequestFailed, RequestFault, classify
 from gpucluster.autoscaler.decide.types import Fault
 from gpucluster.errors import CloudError
-from gpucluster.oci import tags
+from gpucluster.oci.host_tag import has_host_tag
 from tests.autoscaler.cloud_harness import Site
 from tests.localcloud.api_harness import Api, make_host_namespace, running
 
@@ -66,6 +66,29 @@ def site(api: Api) -> Iterator[Site]:
         api.compute.terminate_instance(instance.id)
     for instance in made.elastic():
         api.wait(api.compute.get_instance, instance.id, "TERMINATED")
+
+
+def retag(site: Site, instance_id: str, tags: dict[str, str]) -> None:
+    """As another program does."""
+    import oci
+
+    site.api.compute.update_instance(instance_id, oci.core.models.UpdateInstanceDetails(freeform_tags=tags))
+
+
+def changed_meanwhile(cloud: OciCloud, change: Callable[[], None]) -> list[str]:
+    """Change an instance when `cloud` has read it for the first time. Returns what it asks from now on."""
+    asked: list[str] = []
+    original = cloud._ask
+
+    def ask(client: str, operation: str, *args: Any, **options: Any) -> Any:
+        asked.append(operation)
+        answer = original(client, operation, *args, **options)
+        if asked == ["get_instance"]:
+            change()
+        return answer
+
+    cloud._ask = ask  # type: ignore[method-assign]
+    return asked
 
 
 def test_a_launch_carries_all_of_the_configuration_and_what_is_the_nodes_own(site: Site) -> None:
@@ -181,24 +204,12 @@ def test_a_physical_host_is_reported_once_and_the_tags_of_the_node_stay(site: Si
     with pytest.raises(RequestFailed, match="RelatedResourceNotAuthorizedOrNotFound"):
         cloud.report_host(instance_id)
     make_host_namespace(site.api)
-    asked: list[str] = []
-    original = cloud._ask
-
-    def ask(client: str, operation: str, *args: Any, **options: Any) -> Any:
-        asked.append(operation)
-        answer = original(client, operation, *args, **options)
-        if asked == ["get_instance"]:  # another tag is set between our read and our change
-            import oci
-
-            more = {**before.freeform_tags, "team": "blue"}
-            site.api.compute.update_instance(instance_id, oci.core.models.UpdateInstanceDetails(freeform_tags=more))
-        return answer
-
-    cloud._ask = ask  # type: ignore[method-assign]
+    # Another tag is set between our read and our change.
+    asked = changed_meanwhile(cloud, lambda: retag(site, instance_id, {**before.freeform_tags, "team": "blue"}))
     assert cloud.report_host(instance_id) is True
     assert asked == ["get_instance", "update_instance", "get_instance", "update_instance", "get_instance"]
     after = site.api.compute.get_instance(instance_id).data
-    assert tags.has_host_tag(after.defined_tags)
+    assert has_host_tag(after.defined_tags)
     assert after.freeform_tags == {**before.freeform_tags, "team": "blue"}
     assert cloud.report_host(instance_id) is False
     assert cloud.terminate(instance_id) is True
@@ -214,23 +225,12 @@ def test_the_host_of_an_instance_of_others_is_not_reported(site: Site) -> None:
     site.api.compute.terminate_instance(foreign.id)
 
 
-def test_an_instance_that_changed_meanwhile_is_looked_at_again(site: Site) -> None:
+def test_an_instance_thatchanged_meanwhile_is_looked_at_again(site: Site) -> None:
     cloud = site.cloud()
     instance_id, _ = cloud.launch("compute", "compute-e1", 1, "token-9")
     site.api.wait(site.api.compute.get_instance, instance_id, "RUNNING")
-    asked: list[str] = []
-    original = cloud._ask
-
-    def ask(client: str, operation: str, *args: Any, **options: Any) -> Any:
-        asked.append(operation)
-        answer = original(client, operation, *args, **options)
-        if asked == ["get_instance"]:  # the tag is removed between our read and our termination
-            import oci
-
-            site.api.compute.update_instance(instance_id, oci.core.models.UpdateInstanceDetails(freeform_tags={}))
-        return answer
-
-    cloud._ask = ask  # type: ignore[method-assign]
+    # The tag is removed between our read and our termination.
+    asked = changed_meanwhile(cloud, lambda: retag(site, instance_id, {}))
     with pytest.raises(CloudError, match="is not changed"):
         cloud.terminate(instance_id)
     assert asked == ["get_instance", "terminate_instance", "get_instance"]
