@@ -120,7 +120,7 @@ class HostSources:
             {ocid: key for ocid, key in identity.host_keys.items() if ocid in here},
             authority=identity.ssh_authority,
             new=here if built else (),
-            alternatives=inherited,
+            alternatives=inherited if outputs else None,
         )
         return inherited
 

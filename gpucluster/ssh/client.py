@@ -52,7 +52,8 @@ class SshClient:
                 empty leaves the one that this machine knows.
             new: the OCIDs of instances that this run builds: their keys are learned at the first contact. Where there
                 is a CA, no other host is trusted at first sight.
-            alternatives: keys that an instance may have instead of the one that this machine knows, by its OCID.
+            alternatives: keys that an instance may have instead of the one that this machine knows, by its OCID; None
+                leaves those of before. Where an instance has none any more, its key is recorded.
         """
         known = self._known()
         keys = {**known, **(recorded or {}), **({_AUTHORITY: authority} if authority else {})}
@@ -60,7 +61,8 @@ class SshClient:
         # What `_known` reads is the first key of an instance. One that was not met yet has a key to be learned.
         others = [(alias, key) for alias, each in sorted((alternatives or {}).items()) for key in each if alias in keys]
         lines += [f"{alias} {key}\n" for alias, key in others if keys[alias] != key]
-        if keys != known or others:
+        ended = alternatives is not None and not others and len(self._lines()) > len(known)
+        if keys != known or others or ended:
             write_private(self._known_hosts, "".join(lines))
         learned = {host.instance_id for host in hosts if _AUTHORITY not in keys or host.instance_id in new}
         write_private(self.config, self._text(hosts, learned - keys.keys()))
@@ -71,10 +73,7 @@ class SshClient:
 
     def _known(self) -> dict[str, str]:
         """The lines of known_hosts: type and key, by what stands before them."""
-        try:
-            lines = read_saved(self._known_hosts).splitlines()
-        except OSError:
-            return {}
+        lines = self._lines()
         # The CA's line begins with two words, any other with one.
         parts = [(line.split()[: 1 + line.startswith("@")], line.split()[1 + line.startswith("@") :]) for line in lines]
         known: dict[str, str] = {}
@@ -85,11 +84,13 @@ class SshClient:
 
     def has_alternatives(self, instance: str) -> bool:
         """Whether this machine knows several keys of an instance, of which it has one."""
+        return sum(line.split(" ", 1)[0] == instance for line in self._lines()) > 1
+
+    def _lines(self) -> list[str]:
         try:
-            lines = read_saved(self._known_hosts).splitlines()
+            return read_saved(self._known_hosts).splitlines()
         except OSError:
-            return False
-        return sum(line.split(" ", 1)[0] == instance for line in lines) > 1
+            return []
 
     def write_gateway(self, gateway: JumpHost) -> None:
         """Write the gateway into a file of its own, because it changes more often than the hosts."""

@@ -75,6 +75,17 @@ def test_a_key_that_a_killed_run_has_changed_is_learned(client: SshClient, monke
     assert not client.has_alternatives(CONTROLLER.instance_id)
 
 
+def test_the_key_of_the_one_before_is_accepted_until_a_key_is_recorded(client: SshClient) -> None:
+    """Another machine has recorded the key that this one knows."""
+    of_controller = {CONTROLLER.instance_id: TEMPORARY}
+    client.write([CONTROLLER], of_controller, alternatives={CONTROLLER.instance_id: [KEPT]})
+    client.write([CONTROLLER])
+    assert client.has_alternatives(CONTROLLER.instance_id), "it is not said that there are none any more"
+    client.write([CONTROLLER], of_controller, alternatives={})
+    assert not client.has_alternatives(CONTROLLER.instance_id)
+    assert client.host_keys() == of_controller
+
+
 def test_a_host_without_a_key_of_the_known_kind_is_not_trusted(
     client: SshClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
