@@ -51,7 +51,7 @@ def lookup() -> Mapping[str, str]:
 
     found = variables(role="ldap")
     pam = next(item for item in read("roles/ldap/vars/main.yml")["ldap_sssd_files"] if "/pam.d/" in item["path"])
-    sssd = render("ldap", "sssd.conf", found | {"ldap_password": "PASSWORD", "ldap_ca_file": "CERTIFICATE"})
+    sssd = render("ldap", "sssd.conf", found | {"ldap_password": "PASSWORD", "directory_ca_file": "CERTIFICATE"})
     return {"/etc/sssd/sssd.conf": sssd, pam["path"]: pam["content"]}
 
 
