@@ -13,7 +13,7 @@ root_doc = "docs/index"
 extensions = ["myst_parser", "sphinx_copybutton"]
 myst_heading_anchors = 4
 # The sources are below the root of the repository, because links lead from docs/ to other files of it.
-include_patterns = ["docs/**", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]
+include_patterns = ["docs/**", "README.md", "README.ja.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]
 # Folders without pages, which it would search.
 exclude_patterns = [".*", "ansible", "benchmarks", "dist", "gpucluster", "inventories", "terraform", "tests", "tools"]
 

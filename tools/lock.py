@@ -24,7 +24,7 @@ OLDEST_PYTHON = "3.11"
 SEPARATE = {
     "checkov": ("checkov==3.3.30",),
     "audit": ("cyclonedx-bom", "pip-audit", "uv"),
-    "docs": ("furo", "myst-parser", "sphinx", "sphinx-copybutton"),
+    "docs": ("furo", "myst-parser", "pyte", "rich", "sphinx", "sphinx-copybutton"),
 }
 _HEADER = """\
 # Every Python package that gpucluster installs, written by `make lock`. See docs/explanation/security.md.

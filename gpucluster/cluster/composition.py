@@ -140,7 +140,7 @@ def compose(options: Options) -> Parts:
     programs = Programs(spec=spec, paths=paths, cloud=cloud, on_event=on_event, state_lock=StateLock())
     remote = spec.state.backend != "local"
     saved = SavedState(paths)
-    run_lock = RunLock(saved, cloud, on_event, origin=origin(paths), remote=remote)
+    run_lock = RunLock(saved, cloud, on_event, origin=origin(paths), remote=remote, named=options.cluster_id)
     ownership = Ownership(
         spec=spec,
         paths=paths,

@@ -31,16 +31,25 @@ class RunLock:
     Args:
         origin: who works here, and where.
         remote: the state is in a remote backend: its lock keeps others out, and this one is only respected.
+        named: the identity of the cluster, where the operator has named it: another command has to name it, too.
     """
 
     def __init__(
-        self, saved: SavedState, cloud: CloudProvider, on_event: Sink, *, origin: str, remote: bool = False
+        self,
+        saved: SavedState,
+        cloud: CloudProvider,
+        on_event: Sink,
+        *,
+        origin: str,
+        remote: bool = False,
+        named: str = "",
     ) -> None:
         self._saved = saved
         self._cloud = cloud
         self._on_event = on_event
         self._origin = origin
         self._remote = remote
+        self._named = named
         self._command = ""
         self._tag: LockTag | None = None
         self._held: Holder | None = None
@@ -124,7 +133,7 @@ class RunLock:
             if present is None:
                 raise InputError("no run holds the cluster", hint="There is nothing to do")
             if present.id != lock_id:
-                hint = f"If that is the one: gpucluster state unlock {printable(present.id)}"
+                hint = f"If that is the one: {self._unlocking(present)}"
                 raise InputError(f"the lock is another one: {self.described(present)}", hint=hint)
             removed[:] = [present]
 
@@ -162,5 +171,10 @@ class RunLock:
         raise LockedError(
             f"another run holds the cluster: {self.described(present)}",
             hint="Wait until it ends. If you are sure that it does not run any more, remove its lock: "
-            f"gpucluster state unlock {printable(present.id)}",
+            f"{self._unlocking(present)}",
         )
+
+    def _unlocking(self, present: Holder) -> str:
+        """The command that removes this lock from here."""
+        named = f" --cluster-id {self._named}" if self._named else ""
+        return f"gpucluster state unlock {printable(present.id)}{named}"

@@ -102,7 +102,8 @@ def test_a_lock_of_a_killed_run_is_explained_taken_over_by_its_folder_and_remove
         os.kill(child.pid, signal.SIGKILL)
     held = _tags(cloud, vcn)
     lock_id = held[tags.LOCK].split()[0]
-    with pytest.raises(LockedError, match=f"gpucluster state unlock {lock_id}"):
+    # Its folder has no state of the cluster: the next command has to name the cluster as this one did.
+    with pytest.raises(LockedError, match=f"gpucluster state unlock {lock_id} --cluster-id {ID}"):
         second.change()
     wrong = second.run("state", "unlock", "0000")
     assert (wrong.exit_code, f"gpucluster state unlock {lock_id}" in wrong.output) == (2, True), wrong.output

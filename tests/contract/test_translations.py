@@ -1,0 +1,39 @@
+"""Pages in Japanese have the commands of their English pages, in the same order."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TRANSLATIONS = sorted([*ROOT.glob("*.ja.md"), *(ROOT / "docs").rglob("*.ja.md")])
+
+
+def commands(text: str) -> list[str]:
+    """The lines of code blocks, also of those in lists, without their comments."""
+    lines = re.findall(r"^(?: {4}| {7})(\S.*)$", text, re.MULTILINE)
+    return [re.sub(r"\s+# .*", "", line) for line in lines]
+
+
+def test_there_are_translations() -> None:
+    assert [file.name for file in TRANSLATIONS] == ["README.ja.md", "first-cluster.ja.md"]
+
+
+@pytest.mark.parametrize("file", TRANSLATIONS, ids=lambda file: file.name)
+def test_a_translation_has_the_commands_of_its_page(file: Path) -> None:
+    english = file.with_name(file.name.replace(".ja.md", ".md"))
+    assert len(commands(english.read_text())) > 5
+    assert commands(file.read_text()) == commands(english.read_text())
+
+
+@pytest.mark.parametrize("file", TRANSLATIONS, ids=lambda file: file.name)
+def test_both_pages_lead_to_each_other(file: Path) -> None:
+    english = file.with_name(file.name.replace(".ja.md", ".md"))
+    assert f"]({english.name})" in file.read_text()
+    assert f"]({file.name})" in english.read_text()
+
+
+def test_a_command_that_differs_is_seen() -> None:
+    assert commands("Do:\n\n    a --b    # why\n\n1. and\n\n       c\n") == ["a --b", "c"]
