@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import io
+import itertools
 import os
 import pty
 import re
@@ -59,9 +60,10 @@ def text_of(screen: Any, last: int | None) -> Text:
     lines = []
     for row in range(screen.lines):
         line = Text()
-        for column in range(screen.columns):
-            cell = screen.buffer[row][column]
-            line.append(cell.data, Style(color=_color(cell.fg), bold=cell.bold, italic=cell.italics))
+        cells = [screen.buffer[row][column] for column in range(screen.columns)]
+        for look, run in itertools.groupby(cells, key=lambda cell: (cell.fg, cell.bold, cell.italics)):
+            style = Style(color=_color(look[0]), bold=look[1], italic=look[2])
+            line.append("".join(cell.data for cell in run), style)
         line.rstrip()
         lines.append(line)
     while lines and not lines[-1].plain:
