@@ -29,16 +29,17 @@ class SecretOperations:
         """Change secrets of the cluster on all hosts while jobs run.
 
         "munge", the key of a cluster with Slurm: slurmctld stops for some seconds, no job starts then, and commands of
-        users wait. "kubernetes", the certificates of a control plane on the controller: the API server stops for up to
-        a minute. May be killed at any point; the same call goes on. It also completes a rotation that hosts have not
-        confirmed.
+        users wait. "passwords", with which hosts read the directory: SSSD starts again on each host. "kubernetes", the
+        certificates of a control plane on the controller: the API server stops for up to a minute. May be killed at any
+        point; the same call goes on. It also completes a rotation that hosts have not confirmed.
 
         Args:
             what: names of `list`, or "all".
 
         Raises:
             InputError: one of them can't be rotated, or the cluster does not have it.
-            UnconfirmedError: the secret is changed, and hosts have not confirmed that they use it.
+            UnconfirmedError: the secret is changed, and hosts have not confirmed that they use it. What follows was
+                rotated nevertheless; `done` has all of it.
             GpuClusterError: see `errors`; a host in service that does not answer ends it before anything is switched.
         """
         chosen(what, self._parts.spec)

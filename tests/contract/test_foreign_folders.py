@@ -58,6 +58,7 @@ OWN = {
     "node_agent/kubernetes/": "/etc/kubernetes, /etc/cni, /run/gpucluster",
     "controller/munge_keys.py": "/etc/gpucluster",
     "controller/rotation.py": "/etc/gpucluster",
+    "node_agent/directory_password.py": "/etc/sssd",
     "node_agent/munge_key.py": "/etc/munge, which is munge's: by descriptors",
     "controller/ssh_ca.py": "/etc/gpucluster, and a folder of its own",
     "controller/kubernetes/": "/etc/kubernetes, /etc/gpucluster, /run/gpucluster",
