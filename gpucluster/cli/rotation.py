@@ -20,9 +20,10 @@ def rotate(context: Context, what: tuple[str, ...], yes: bool) -> None:
     """Change secrets of the cluster while jobs run.
 
     WHAT is `munge`, the key with which Slurm's hosts trust each other, `passwords`, those with which hosts read the
-    directory, `kubernetes`, the certificates of the control plane, or `all`. Without it, list what can be changed and
-    when that was last done. Slurm stops for some seconds, the API server for up to a minute; jobs and pods run on. A
-    host that is off gets the munge key when it boots. An interrupted rotation is continued by the same command.
+    directory, `host-keys`, the ssh host keys of permanent hosts, `ssh-ca`, the CA that certifies those of all hosts,
+    `kubernetes`, the certificates of the control plane, or `all`. Without it, list what can be changed and when that
+    was last done. Slurm stops for some seconds, the API server for up to a minute; jobs and pods run on. A host that is
+    off gets the munge key when it boots. An interrupted rotation is continued by the same command.
     """
     with cluster_of(context) as (cluster, reporter):
         if not what:
@@ -46,6 +47,8 @@ def rotate(context: Context, what: tuple[str, ...], yes: bool) -> None:
 _STOPS = {
     "munge": "slurmctld stops for some seconds; jobs run on",
     "passwords": "SSSD starts again on each host; jobs run on",
+    "host-keys": "ssh of users reports another host key of login nodes, unless it has the cluster's CA",
+    "ssh-ca": "images that were baked before believe the former CA: bake again",
     "kubernetes": "the API server stops for up to a minute; pods run on",
 }
 
@@ -88,4 +91,6 @@ def _line(secret: RotatedSecret) -> str:
 _WHEN = {
     "munge": "they get it at their boot",
     "passwords": "the one before is valid there until the same command or an apply reaches them",
+    "host-keys": "they keep the keys that they have",
+    "ssh-ca": "the next apply brings it to them",
 }

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from gpucluster.controller.users import hosts
+from gpucluster.controller.users.config import HostLogins
 from gpucluster.controller.users.hosts import HostLogin
 from gpucluster.node_agent import programs
 from gpucluster.node_agent.errors import Failed
@@ -17,6 +21,9 @@ SECONDS = 60.0
 MOST_NAMED = 5
 
 _AT_A_TIME = 32
+# sshd that reads its keys again does not listen for a moment.
+_TRIES = 3
+_PAUSE_SECONDS = 1.0
 _LONGEST_REASON = 300
 _NONE: Mapping[str, str] = {}
 
@@ -33,23 +40,54 @@ def on_all(
     Args:
         text_by_host: what it reads from standard input, where a secret is on no command line.
     """
+    answers = answers_of(logins, key, words, seconds, text_by_host)
+    return {host: each.reason for host, each in answers.items() if each.reason}
 
-    def run(host: str) -> tuple[str, str]:
+
+@dataclass(frozen=True)
+class Answer:
+    """What a program has printed, and why it failed: the last line of its errors; empty if it ended well."""
+
+    text: str
+    reason: str
+
+
+def answers_of(
+    logins: Mapping[str, HostLogin],
+    key: Path | None,
+    words: Sequence[str],
+    seconds: float = SECONDS,
+    text_by_host: Mapping[str, str] = _NONE,
+) -> dict[str, Answer]:
+    """Run a command of the agent on hosts, as root: see `on_all`. Returns what each has answered."""
+
+    def run(host: str) -> tuple[str, Answer]:
         argv = hosts.ssh_argv(host, logins[host], key, ["sudo", "-n", AGENT, *words])
-        return host, reason(argv, text_by_host.get(host, ""), seconds)
+        return host, answer(argv, text_by_host.get(host, ""), seconds)
 
     with ThreadPoolExecutor(_AT_A_TIME) as pool:
-        return {host: why for host, why in pool.map(run, sorted(logins)) if why}
+        return dict(pool.map(run, sorted(logins)))
 
 
-def reason(argv: Sequence[str], text: str = "", seconds: float = SECONDS) -> str:
-    """Why a program fails: the last line that it writes; empty if it ends well."""
+def answer(argv: Sequence[str], text: str = "", seconds: float = SECONDS) -> Answer:
+    """Run a program here. Never fails.
+
+    Args:
+        text: what it reads from standard input.
+    """
     try:
         result = programs.call(argv, text, seconds=seconds)
     except Failed as error:
-        return error.message
+        return Answer("", error.message)
     said = result.stderr.strip().rpartition("\n")[2]
-    return "" if result.returncode == 0 else said[-_LONGEST_REASON:] or f"status {result.returncode}"
+    return Answer(
+        result.stdout, "" if result.returncode == 0 else said[-_LONGEST_REASON:] or f"status {result.returncode}"
+    )
+
+
+def on_this_one(words: Sequence[str], text: str = "", seconds: float = SECONDS) -> Answer:
+    """Run a command of the agent on this host: see `answer`."""
+    return answer([AGENT, *words], text, seconds)
 
 
 def away(silent: Mapping[str, str]) -> tuple[str, ...]:
@@ -83,3 +121,68 @@ def listed(names: Sequence[str]) -> str:
     """The names of hosts, for a message."""
     more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
     return ", ".join(names[:MOST_NAMED]) + more
+
+
+@dataclass(frozen=True)
+class ReachableHosts:
+    """This host, and those that the controller can log in to: the permanent ones, and elastic nodes in service.
+
+    Args:
+        here: the name of this one.
+        permanent: the names of permanent ones, and of this one.
+    """
+
+    here: str
+    logins: Mapping[str, HostLogin]
+    permanent: Sequence[str]
+    key: Path | None
+
+    @classmethod
+    def of(cls, config: HostLogins) -> ReachableHosts:
+        """Those of a cluster.
+
+        Raises:
+            Failed: Slurm does not answer.
+        """
+        here = socket.gethostname().split(".")[0]
+        logins, unknown = hosts.remote(config, hosts.in_service)
+        if unknown:
+            raise Failed(f"Slurm does not tell which of {', '.join(unknown)} are in service", "Run: gpucluster status")
+        names = [name for name in config.login_user_by_host if not hosts.is_hostlist(name) and name in logins]
+        return cls(here, logins, sorted({here, *names}), config.key)
+
+    def ask(
+        self, names: Sequence[str], words: Sequence[str], text_by_host: Mapping[str, str], seconds: float
+    ) -> dict[str, Answer]:
+        """The answers of these hosts. This one is the last: whatever it does, it has asked the others. Those where the
+        command fails are asked again.
+
+        Args:
+            text_by_host: what each reads from standard input.
+        """
+        answers: dict[str, Answer] = {}
+        silent = list(names)
+        for attempt in range(_TRIES):
+            if attempt:
+                time.sleep(_PAUSE_SECONDS)
+            there = {name: self.logins[name] for name in silent if name in self.logins}
+            answers.update(answers_of(there, self.key, words, seconds, text_by_host))
+            if self.here in silent:
+                answers[self.here] = on_this_one(words, text_by_host.get(self.here, ""), seconds)
+            silent = [name for name in silent if name in answers and answers[name].reason]
+            if not silent:
+                break
+        gone = Answer("", "it is not a host of the cluster now")
+        return {name: answers.get(name, gone) for name in names}
+
+    @property
+    def names(self) -> list[str]:
+        """All hosts in service, this one among them."""
+        return sorted({self.here, *self.logins})
+
+    def off(self, silent: Mapping[str, str]) -> list[str]:
+        """Those that Slurm has given up. Without Slurm, or without its answer, nobody has."""
+        try:
+            return [name for name in away(silent) if name != self.here]
+        except Failed:
+            return []

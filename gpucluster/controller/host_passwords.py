@@ -82,7 +82,7 @@ def _brought(
     silent = host_commands.on_all(there, config.hosts.key, _WORDS, text_by_host=text_by_host)
     for name in waiting:
         if name == here:
-            why = host_commands.reason([host_commands.AGENT, *_WORDS], text_by_host[name])
+            why = host_commands.on_this_one(_WORDS, text_by_host[name]).reason
             silent.update({name: why} if why else {})
         elif name not in there:
             silent[name] = "it is not in service"

@@ -1,5 +1,5 @@
-"""Rotation of secrets on the controller, while jobs run: the requests, and the munge key. `host_passwords` has those
-with which hosts bind to the directory.
+"""Rotation of secrets on the controller, while jobs run: the requests, and the munge key. `host_passwords`,
+`host_keys` and `ssh_authority` have others.
 
 `gpucluster-agent rotate request` answers one request of the operator's machine; `gpucluster-munge-switch.service` runs
 `gpucluster-agent rotate switch`. What has to be done is in files, so each may be killed at any point: the same
@@ -29,7 +29,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from gpucluster.controller import file_lock, host_commands, host_passwords, munge_keys
+from gpucluster.controller import file_lock, host_commands, host_keys, host_passwords, munge_keys, ssh_authority
 from gpucluster.controller.users import hosts
 from gpucluster.controller.users.config import FILE, Config, HostLogins
 from gpucluster.controller.users.hosts import HostLogin
@@ -41,7 +41,7 @@ from gpucluster.node_agent.state_volume.mounting import StateVolume
 
 MUNGE = "munge"
 #: What can be rotated.
-SECRETS = (MUNGE, host_passwords.NAME)
+SECRETS = (MUNGE, host_passwords.NAME, host_keys.NAME, ssh_authority.NAME)
 #: A switch that has begun, until slurmctld runs again; hosts that have not confirmed it.
 BEGUN = Path("/etc/gpucluster/munge.switch")
 MISSING = Path("/etc/gpucluster/munge.missing")
@@ -196,8 +196,10 @@ def _result(missing: Switch | None, number: int, away: Sequence[str], *, new: bo
 
 def state() -> dict[str, Any]:
     """What can be rotated here, when it was changed, and what a rotation has left."""
-    passwords = [host_passwords.state(Config.load(FILE))] if FILE.exists() else []
-    return {"secrets": [*_munge_state(), *passwords]}
+    found = _munge_state()
+    if FILE.exists():
+        found += [host_passwords.state(Config.load(FILE)), host_keys.state(), *ssh_authority.state()]
+    return {"secrets": found}
 
 
 def _munge_state() -> list[dict[str, Any]]:
@@ -301,7 +303,13 @@ def request(text: str, note: Note) -> dict[str, Any]:
 
 def _rotate(name: str, config: Config, note: Note) -> dict[str, Any]:
     try:
-        return rotate_munge(config.hosts, note) if name == MUNGE else host_passwords.rotate(config, note)
+        if name == MUNGE:
+            return rotate_munge(config.hosts, note)
+        if name == host_keys.NAME:
+            return host_keys.rotate(config.hosts, note)
+        if name == ssh_authority.NAME:
+            return ssh_authority.rotate(config.hosts, note)
+        return host_passwords.rotate(config, note)
     except Unconfirmed as error:
         raise Unconfirmed(error.message, error.hint, {name: error.partial_result}) from None
 

@@ -17,6 +17,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "host-certificate": (
         "gpucluster.node_agent.host_certificates", "certificates for the ssh host keys of the cluster's hosts",
     ),
+    "host-keys": ("gpucluster.node_agent.host_keys", "other ssh host keys for this host"),
     "munge-key": ("gpucluster.node_agent.munge_key", "the munge key of this host, from the controller"),
     "directory-password": (
         "gpucluster.node_agent.directory_password", "the password with which this host binds to the directory",

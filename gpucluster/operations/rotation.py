@@ -5,8 +5,8 @@ Which of them a cluster has depends on its scheduler and on whether it has a dir
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from pydantic.dataclasses import dataclass as checked
@@ -18,9 +18,9 @@ from gpucluster.operations.kubernetes import ALL_DAYS, ControlPlaneClient, requi
 from gpucluster.operations.rpc import RemoteProgram
 from gpucluster.spec import ClusterSpec
 
-MUNGE, PASSWORDS, KUBERNETES = "munge", "passwords", "kubernetes"
+MUNGE, PASSWORDS, HOST_KEYS, SSH_CA, KUBERNETES = "munge", "passwords", "host-keys", "ssh-ca", "kubernetes"
 #: What can be rotated, in the order in which `all` does it.
-SECRETS = (MUNGE, PASSWORDS, KUBERNETES)
+SECRETS = (MUNGE, PASSWORDS, HOST_KEYS, SSH_CA, KUBERNETES)
 ALL = "all"
 _PROGRAM = RemoteProgram(
     "sudo -n /usr/local/bin/gpucluster-agent rotate request",
@@ -70,6 +70,8 @@ class RotatedSecret:
         away: hosts that are out of service now. They ask for a munge key when they boot; the former password of such a
             host is accepted until it confirms the next one.
         unconfirmed: hosts that should use it and have not confirmed it.
+        keys: of `host-keys`: the public keys of each host that has other ones now, as `type key`.
+        authority: of `ssh-ca`: the public key of the CA that certifies hosts now.
     """
 
     name: str
@@ -77,10 +79,13 @@ class RotatedSecret:
     hosts: int
     away: tuple[str, ...]
     unconfirmed: tuple[str, ...]
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    authority: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object."""
-        return {**asdict(self), "away": list(self.away), "unconfirmed": list(self.unconfirmed)}
+        lists = {"away": list(self.away), "unconfirmed": list(self.unconfirmed)}
+        return {**asdict(self), **lists, "keys": {name: list(each) for name, each in self.keys.items()}}
 
 
 @dataclass(frozen=True)
@@ -100,12 +105,8 @@ class _Done:
     hosts: int
     away: tuple[str, ...]
     unconfirmed: tuple[str, ...]
-
-
-@checked(frozen=True)
-class _Rotated:
-    munge: _Done | None = None
-    passwords: _Done | None = None
+    keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    authority: str = ""
 
 
 def chosen(what: Sequence[str], spec: ClusterSpec) -> tuple[str, ...]:
@@ -134,6 +135,8 @@ def chosen(what: Sequence[str], spec: ClusterSpec) -> tuple[str, ...]:
 _REASONS = {
     MUNGE: "its scheduler is not slurm",
     PASSWORDS: "without a home share it has no directory",
+    HOST_KEYS: "without a home share its controller does not know the other hosts",
+    SSH_CA: "without a home share its controller does not know the other hosts",
     KUBERNETES: "its scheduler is not kubernetes",
 }
 
@@ -143,6 +146,8 @@ def secrets_of(spec: ClusterSpec) -> tuple[str, ...]:
     has = {
         MUNGE: spec.slurm.enabled,
         PASSWORDS: spec.storage.home.enabled,
+        HOST_KEYS: spec.storage.home.enabled,
+        SSH_CA: spec.storage.home.enabled,
         KUBERNETES: spec.scheduler == "kubernetes" and spec.kubernetes.control_plane != "oke",
     }
     return tuple(name for name in SECRETS if has[name])
@@ -175,8 +180,11 @@ class Rotations:
             found.append(RotatableSecret(KUBERNETES, "", "complete", (), min(ends, default="")))
         return tuple(each for each in found if each.name in own)
 
-    def rotate(self, what: Sequence[str]) -> Rotation:
+    def rotate(self, what: Sequence[str], on_done: Callable[[RotatedSecret], None] = lambda _: None) -> Rotation:
         """Rotate secrets, or complete a rotation that was interrupted.
+
+        Args:
+            on_done: is called with each of them before the next one begins.
 
         Raises:
             InputError: one of them can't be rotated.
@@ -189,10 +197,12 @@ class Rotations:
         for number, name in enumerate(names):
             try:
                 done.append(self._rotate(name))
+                on_done(done[-1])
             except UnconfirmedError as error:
                 # It is changed, and what follows does not depend on the hosts that have not confirmed it.
                 unconfirmed.append(error)
                 done.append(_of(name, error.done))
+                on_done(done[-1])
             except GpuClusterError as error:
                 left = names[number + 1 :]
                 error.hint = _with(error.hint, f"Not begun: {', '.join(left)}" if left else "")
@@ -208,7 +218,7 @@ class Rotations:
             return RotatedSecret(KUBERNETES, True, 1, (), ())
         answer = _PROGRAM.call(
             self._argv,
-            _Rotated,
+            dict[str, _Done],
             "rotate",
             {"what": [name]},
             on_progress=lambda line: info(self._on_event, "controller", line),
@@ -219,11 +229,11 @@ class Rotations:
         return self._controller.ssh_argv(None, command)
 
 
-def _of(name: str, answer: _Rotated) -> RotatedSecret:
-    done = {MUNGE: answer.munge, PASSWORDS: answer.passwords}[name]
+def _of(name: str, answer: Mapping[str, _Done]) -> RotatedSecret:
+    done = answer.get(name)
     if done is None:
         raise ToolError(f"the controller does not report what it has done about {name}", hint="Run: gpucluster apply")
-    return RotatedSecret(name, **asdict(done))
+    return RotatedSecret(name, **vars(done))
 
 
 def _with(hint: str, more: str) -> str:

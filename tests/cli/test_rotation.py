@@ -72,7 +72,7 @@ def test_on_a_terminal_it_asks(rotated: list[Sequence[str]], monkeypatch: pytest
     assert refused.exit_code == 2
     assert "slurmctld stops for some seconds; jobs run on. Rotate munge" in refused.output
     assert "nothing was rotated" in refused.output
-    assert "Rotate munge, passwords" in run("all", text="n\n").output
+    assert "Rotate munge, passwords, host-keys, ssh-ca" in " ".join(run("all", text="n\n").output.split())
     assert run("munge", text="y\n").exit_code == run("munge", "--yes").exit_code == 0
     assert len(rotated) == 2
 
@@ -84,7 +84,7 @@ def test_what_can_not_be_rotated_is_refused_before_the_question(
     done = run("sshd")
     assert (done.exit_code, rotated) == (2, [])
     assert "sshd can't be rotated" in done.output
-    assert "One or more of: munge, passwords, kubernetes, all" in done.output
+    assert "One or more of: munge, passwords, host-keys, ssh-ca, kubernetes, all" in done.output
 
 
 def test_without_a_name_it_lists_and_says_how_to_complete_what_was_interrupted(

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from gpucluster.controller import host_commands, host_passwords
+from gpucluster.controller.host_commands import Answer
 from gpucluster.controller.users import base_tree, host_entries, hosts, lock
 from gpucluster.controller.users.config import Config
 from gpucluster.controller.users.host_entries import HostEntry
@@ -73,9 +74,9 @@ class Site:
         assert list(words) == ["directory-password", "take"]
         return {host: why for host in sorted(logins) if (why := self.take(host, text_by_host[host]))}
 
-    def reason(self, argv: Sequence[str], text: str) -> str:
-        assert text not in " ".join(argv)
-        return self.take(HERE, text)
+    def on_this_one(self, words: Sequence[str], text: str) -> Answer:
+        assert text not in " ".join(words)
+        return Answer("", self.take(HERE, text))
 
     def take(self, host: str, text: str) -> str:
         self.ends(f"{host} takes it")
@@ -106,7 +107,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     monkeypatch.setattr(base_tree, "_store_hosts", made.store)
     monkeypatch.setattr(passwords, "made", made.make)
     monkeypatch.setattr(host_commands, "on_all", made.on_all)
-    monkeypatch.setattr(host_commands, "reason", made.reason)
+    monkeypatch.setattr(host_commands, "on_this_one", made.on_this_one)
     monkeypatch.setattr(host_commands, "away", lambda silent: tuple(sorted(set(silent) & made.off)))
     monkeypatch.setattr(socket, "gethostname", lambda: f"{HERE}.local")
     return made
@@ -275,7 +276,8 @@ def test_a_directory_accepts_both_passwords_of_a_host_until_it_has_confirmed_the
     state = json.loads(
         controller.run("gpucluster-agent", "rotate", "request", given='{"operation": "state", "arguments": {}}')[1]
     )
-    assert [each["unconfirmed"] for each in state["result"]["secrets"]] == [["gone"]]
+    rows = {each["name"]: each["unconfirmed"] for each in state["result"]["secrets"]}
+    assert rows["passwords"] == ["gone"]
 
     # What slapd refuses reaches no configuration.
     before = controller.run("cat", "/etc/sssd/sssd.conf")[1]

@@ -208,8 +208,8 @@ def test_jobs_are_submitted_on_the_login_node(site: Site) -> None:
 
 
 def test_secrets_change_under_a_running_job(site: Site) -> None:
-    """The munge key, and the passwords for the directory. A node is off meanwhile, and the switch of the key is killed
-    at its worst moment: when slurmctld has just stopped.
+    """The munge key, then the passwords for the directory, the ssh host keys and the ssh CA. A node is off meanwhile,
+    and the switch of the munge key is killed at its worst moment: when slurmctld has just stopped.
     """
     key, switch = "sha256sum /etc/munge/munge.key | cut -d ' ' -f 1", "gpucluster-munge-switch"
     before, stopped = site.root(CONTROLLER, key), "compute-2"
@@ -240,13 +240,29 @@ def test_secrets_change_under_a_running_job(site: Site) -> None:
 
     bind = "sed -n 's/^ldap_default_authtok = //p' /etc/sssd/sssd.conf | sha256sum"
     known = {host: site.root(host, bind) for host in (CONTROLLER, LOGIN, "compute-1")}
-    (done,) = site.good("rotate", "passwords")["secrets"]
-    assert (done["hosts"], done["away"], done["unconfirmed"]) == (3, [stopped], [])
+    known_hosts = site.folder / ".gpucluster" / "ssh" / "known_hosts"
+    before_keys = known_hosts.read_text().splitlines()
+    for done in site.good("rotate", "passwords", "host-keys", "ssh-ca")["secrets"]:
+        assert (done["hosts"], done["away"], done["unconfirmed"]) == (3, [stopped], []), done
     for host, former in known.items():
         assert site.root(host, bind) != former
     # Nothing but an answer of the directory: SSSD has forgotten what it knew.
     forget = "systemctl stop sssd; rm -f /var/lib/sss/db/*.ldb /var/lib/sss/mc/*; systemctl start sssd"
     assert "alice" in site.root(LOGIN, f"{forget}; getent passwd alice")
+
+    # Shared connections live on, and a new one finds what this machine has learned. So does a user between hosts.
+    now = known_hosts.read_text().splitlines()
+    assert len(now) == len(before_keys)
+    assert len(set(now) - set(before_keys)) == 4, "all but the key of the node that is off"
+    assert site.ssh("compute-1", "hostname", *ALONE).stdout.strip() == "compute-1"
+    hop = site.ssh(LOGIN, "ssh -o BatchMode=yes compute-1 hostname", *ALONE, who="alice")
+    assert hop.stdout.strip() == "compute-1", hop.stderr
+    recorded = site.good("output")["outputs"]["identity"]
+    assert all(f"{ocid} {key}" in now for ocid, key in recorded["host_keys"].items())
+    authority = "cat /etc/gpucluster/authority/ssh_ca.pub"
+    assert recorded["certificates"]["ssh"].strip() == site.root(CONTROLLER, authority)
+    trusted = "grep -c ^@cert-authority /etc/ssh/ssh_known_hosts"
+    assert {site.root(host, trusted) for host in (CONTROLLER, LOGIN, "compute-1")} == {"1"}
 
     assert site.state_of(job) == "RUNNING"
     site.root("compute-1", "echo 7 > /mnt/home/alice/end")

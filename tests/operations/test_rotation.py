@@ -25,7 +25,7 @@ WITHOUT = (
     "pools: {compute: {shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16, count: 1}}\n"
 )
 KUBERNETES_LOCAL = WITHOUT.replace("scheduler: none", "scheduler: kubernetes")
-DONE = {"new": True, "hosts": 3, "away": ["compute-2"], "unconfirmed": []}
+DONE = {"new": True, "hosts": 3, "away": ["compute-2"], "unconfirmed": [], "keys": {}, "authority": ""}
 
 
 class Controller:
@@ -116,18 +116,27 @@ def test_all_of_them_are_rotated_though_hosts_have_not_confirmed_the_first() -> 
         "error": {"message": "not every host", "hint": "again"},
         "done": {"munge": {**DONE, "unconfirmed": ["x"]}},
     }
+    keys = {"compute-1": ["ssh-ed25519 AAAA"]}
+    answers: dict[str, dict[str, Any]] = {
+        "munge": missed,
+        "passwords": {"result": {"passwords": DONE}},
+        "host-keys": {"result": {"host-keys": {**DONE, "keys": keys}}},
+        "ssh-ca": {"result": {"ssh-ca": {**DONE, "authority": "ssh-ed25519 AAAA ca"}}},
+    }
+    told: list[str] = []
     with pytest.raises(UnconfirmedError, match="not every host") as caught:
-        rotations(Controllers({"munge": missed, "passwords": {"result": {"passwords": DONE}}})).rotate(["all"])
-    assert [(each.name, each.unconfirmed) for each in caught.value.done.secrets] == [
-        ("munge", ("x",)), ("passwords", ()),
-    ]  # fmt: skip
+        rotations(Controllers(answers)).rotate(["all"], lambda done: told.append(done.name))
+    done = caught.value.done
+    assert [each.name for each in done.secrets] == told == ["munge", "passwords", "host-keys", "ssh-ca"]
+    assert [each.unconfirmed for each in done.secrets] == [("x",), (), (), ()]
+    assert done.to_dict()["secrets"][2]["keys"] == keys
 
 
 def test_what_was_not_begun_is_named() -> None:
     failed = {"error": {"message": "nothing was switched", "hint": "again"}}
     with pytest.raises(ToolError, match="nothing was switched") as caught:
         rotations(Controllers({"munge": failed})).rotate(["all"])
-    assert caught.value.hint == "again. Not begun: passwords"
+    assert caught.value.hint == "again. Not begun: passwords, host-keys, ssh-ca"
 
 
 def test_no_answer_is_an_error_that_says_how_to_go_on(tmp_path: Path) -> None:
@@ -154,6 +163,7 @@ def test_what_there_is(tmp_path: Path) -> None:
         (("kubernetes",), LOCAL, "no kubernetes to rotate: its scheduler is not kubernetes"),
         (("munge",), KUBERNETES_LOCAL, "no munge to rotate: its scheduler is not slurm"),
         (("passwords",), WITHOUT, "no passwords to rotate: without a home share it has no directory"),
+        (("host-keys",), WITHOUT, "no host-keys to rotate: without a home share its controller does not know"),
         (("munge", "all"), KUBERNETES_LOCAL, "no munge to rotate"),
         (("all",), WITHOUT, "nothing to rotate: the scheduler of this cluster is none"),
     ],
@@ -166,7 +176,11 @@ def test_only_what_works_can_be_named(what: tuple[str, ...], text: str, words: s
 
 @pytest.mark.parametrize(
     ("text", "names"),
-    [(LOCAL, ("munge", "passwords")), (KUBERNETES_LOCAL, ("passwords", "kubernetes")), (WITHOUT, ())],
+    [
+        (LOCAL, ("munge", "passwords", "host-keys", "ssh-ca")),
+        (KUBERNETES_LOCAL, ("passwords", "host-keys", "ssh-ca", "kubernetes")),
+        (WITHOUT, ()),
+    ],
 )
 def test_all_is_what_the_cluster_has(text: str, names: tuple[str, ...]) -> None:
     assert secrets_of(loads(text)) == names
@@ -182,4 +196,8 @@ def test_the_certificates_of_a_control_plane_are_renewed(tmp_path: Path) -> None
     assert there.rotate(["kubernetes"]).secrets == (RotatedSecret("kubernetes", True, 1, (), ()),)
     assert plane.renewed[0] > 3650, "kubeadm makes none that are valid for longer"
     (_passwords, certificates) = there.present()
-    assert (certificates.name, certificates.state, certificates.expires) == ("kubernetes", "complete", "2027-11-01T00:00:00Z")
+    assert (certificates.name, certificates.state, certificates.expires) == (
+        "kubernetes",
+        "complete",
+        "2027-11-01T00:00:00Z",
+    )
