@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpucluster import handover
 from gpucluster.cluster.composition import Parts
+from gpucluster.errors import InputError
 from gpucluster.operations.rotation import (
     HOST_KEYS,
     SSH_CA,
@@ -59,7 +61,20 @@ class SecretOperations:
                 return self._rotations.rotate(names)
         with parts.identity.runs.run("rotate", prepares=True) as run:
             terraform = parts.phases.provisioning.prepare(run, keep_variables=True)
+            self._believe(terraform)
             return self._rotations.rotate(names, lambda done: self._learn(terraform, done))
+
+    def _believe(self, terraform: Terraform) -> None:
+        """Let this machine believe the ssh CA: if it learns nothing of the next host keys, it still reaches the hosts.
+
+        Raises:
+            InputError: the state does not have the CA: the last apply has not ended.
+        """
+        authority = handover.Identity.parse(terraform.outputs()).ssh_authority
+        if not authority:
+            message = "Terraform's state does not have the ssh CA of this cluster"
+            raise InputError(message, where=str(self._parts.spec.file), hint="Run: gpucluster apply")
+        self._parts.programs.ssh().learn_authority(authority)
 
     def _learn(self, terraform: Terraform, done: RotatedSecret) -> None:
         """Let this machine and the state expect the host keys, and the CA, that hosts have now."""

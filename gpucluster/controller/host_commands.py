@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpucluster.controller.users import hosts
@@ -24,6 +24,8 @@ _AT_A_TIME = 32
 # sshd that reads its keys again does not listen for a moment.
 _TRIES = 3
 _PAUSE_SECONDS = 1.0
+# How ssh ends its message about a host that is off.
+_UNREACHABLE = ("timed out", "no route to host")
 _LONGEST_REASON = 300
 _NONE: Mapping[str, str] = {}
 
@@ -130,12 +132,14 @@ class ReachableHosts:
     Args:
         here: the name of this one.
         permanent: the names of permanent ones, and of this one.
+        gone: those that could not be reached, with the reason. Each attempt takes seconds.
     """
 
     here: str
     logins: Mapping[str, HostLogin]
     permanent: Sequence[str]
     key: Path | None
+    gone: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: HostLogins) -> ReachableHosts:
@@ -155,13 +159,13 @@ class ReachableHosts:
         self, names: Sequence[str], words: Sequence[str], text_by_host: Mapping[str, str], seconds: float
     ) -> dict[str, Answer]:
         """The answers of these hosts. This one is the last: whatever it does, it has asked the others. Those where the
-        command fails are asked again.
+        command fails are asked again; one that can't be reached is not, also not by later calls.
 
         Args:
             text_by_host: what each reads from standard input.
         """
-        answers: dict[str, Answer] = {}
-        silent = list(names)
+        answers = {name: Answer("", self.gone[name]) for name in names if name in self.gone}
+        silent = [name for name in names if name not in self.gone]
         for attempt in range(_TRIES):
             if attempt:
                 time.sleep(_PAUSE_SECONDS)
@@ -169,7 +173,9 @@ class ReachableHosts:
             answers.update(answers_of(there, self.key, words, seconds, text_by_host))
             if self.here in silent:
                 answers[self.here] = on_this_one(words, text_by_host.get(self.here, ""), seconds)
-            silent = [name for name in silent if name in answers and answers[name].reason]
+            failed = {name: answers[name].reason for name in silent if name in answers and answers[name].reason}
+            silent = [name for name, why in failed.items() if not why.lower().endswith(_UNREACHABLE)]
+            self.gone.update({name: why for name, why in failed.items() if name not in silent})
             if not silent:
                 break
         gone = Answer("", "it is not a host of the cluster now")

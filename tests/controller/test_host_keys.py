@@ -156,16 +156,18 @@ def test_a_host_that_is_off_keeps_its_keys(site: Site) -> None:
     assert host_keys.state()["state"] == "complete"
 
 
-def test_a_host_that_goes_away_before_it_switches_is_named_and_asked_again(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_host_that_does_not_switch_is_named_and_asked_again(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     original = site.answer
 
     def answer(host: str, words: Sequence[str], text: str) -> Answer:
-        return Answer("", "timed out") if (host, words[1]) == ("compute-1", "switch") else original(host, words, text)
+        return (
+            Answer("", "its disk is full")
+            if (host, words[1]) == ("compute-1", "switch")
+            else original(host, words, text)
+        )
 
     monkeypatch.setattr(site, "answer", answer)
-    with pytest.raises(Unconfirmed, match="compute-1: timed out") as caught:
+    with pytest.raises(Unconfirmed, match="compute-1: its disk is full") as caught:
         rotate()
     assert caught.value.partial_result == {
         "new": True, "hosts": 2, "away": [], "unconfirmed": ["compute-1"], "keys": new(HERE, "demo-login-1"),
