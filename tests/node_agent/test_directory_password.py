@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,10 +18,18 @@ import pytest
 
 from gpucluster.node_agent import directory_password, ldap_bind, programs
 from gpucluster.node_agent.errors import Failed, Refused
-from tests.controller.users.harness import lookup
 
 OLD, NEW = "o" * 43, "n" * 43
-CONFIG = lookup()["/etc/sssd/sssd.conf"].replace("PASSWORD", OLD)
+# As the role writes it, and without Ansible, which the oldest Python does not have.
+_VALUES = {
+    "groups.controller[0]": "demo-controller",
+    "directory_entry": "demo-controller",
+    "ldap_hosts_dn": "ou=hosts,dc=demo,dc=local",
+    "ldap_password": OLD,
+    "directory_ca_file": "/etc/gpucluster/authority.pem",
+}
+_TEMPLATE = Path(__file__).parents[2] / "ansible/roles/ldap/templates/sssd.conf.j2"
+CONFIG = re.sub(r"\{\{ (.*?) \}\}", lambda found: _VALUES.get(found[1], "demo"), _TEMPLATE.read_text())
 
 
 class Host:
@@ -62,7 +71,9 @@ def test_the_directory_accepts_it_before_sssd_has_it(host: Host) -> None:
     assert host.config.read_text() == CONFIG.replace(OLD, NEW)
     assert host.config.stat().st_mode & 0o777 == 0o600
     ((uri, authority, dn),) = host.asked
-    assert (uri.partition(":")[0], authority, dn.partition(",")[0]) == ("ldaps", "CERTIFICATE", "cn=demo-controller")
+    assert (uri.partition(":")[0], authority, dn.partition(",")[0]) == (
+        "ldaps", "/etc/gpucluster/authority.pem", "cn=demo-controller",
+    )  # fmt: skip
     assert host.commands == ["systemctl restart sssd.service"]
     # Again: a kill may have been between the file and the restart.
     directory_password.take(NEW)

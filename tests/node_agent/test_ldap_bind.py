@@ -32,7 +32,7 @@ def server(folder: Path, answer: Callable[[bytes], list[bytes]]) -> Iterator[tup
     Args:
         answer: what it sends for a request, in these pieces. It closes the connection then.
     """
-    ssl = pytest.importorskip("ssl")
+    ssl = pytest.importorskip("ssl")  # the Python of test_oldest_python comes without OpenSSL
     authority, certificate, key = server_of(folder, "127.0.0.1")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
@@ -110,6 +110,7 @@ def test_the_password_goes_to_no_server_of_another_ca(tmp_path: Path) -> None:
 
 
 def test_nobody_listens() -> None:
+    pytest.importorskip("ssl")
     with socket(AF_INET, SOCK_STREAM) as free:
         free.bind(("127.0.0.1", 0))
         uri = f"ldaps://127.0.0.1:{free.getsockname()[1]}"
