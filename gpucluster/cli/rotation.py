@@ -10,7 +10,7 @@ from gpucluster.cli.base import YES, Context, cluster_of, command
 from gpucluster.text import count
 
 if TYPE_CHECKING:
-    from gpucluster.operations.rotation import RotatableSecret, RotatedSecret
+    from gpucluster.operations.rotation import RotatableSecret, RotatedSecret, Rotation
 
 
 @command("rotate")
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 def rotate(context: Context, what: tuple[str, ...], yes: bool) -> None:
     """Change secrets of the cluster while jobs run.
 
-    WHAT is `munge`, the key with which Slurm's hosts trust each other, `kubernetes`, the certificates of the control
-    plane, or `all`. Without it, list what can be changed and when that was last done. Slurm stops for some seconds,
-    the API server for up to a minute; jobs and pods run on. A host that is off gets the munge key when it boots. An
-    interrupted rotation is continued by the same command.
+    WHAT is `munge`, the key with which Slurm's hosts trust each other, `passwords`, those with which hosts read the
+    directory, `host-keys`, the ssh host keys of permanent hosts, `ssh-ca`, the CA that certifies those of all hosts,
+    `kubernetes`, the certificates of the control plane, or `all`. Without it, list what can be changed and when that
+    was last done. Slurm stops for some seconds, the API server for up to a minute; jobs and pods run on. A host that is
+    off gets the munge key when it boots. An interrupted rotation is continued by the same command.
     """
     with cluster_of(context) as (cluster, reporter):
         if not what:
@@ -31,21 +32,24 @@ def rotate(context: Context, what: tuple[str, ...], yes: bool) -> None:
             reporter.result(data, _table(found))
             return
         from gpucluster.cli.output import agree
+        from gpucluster.cli.summaries import with_partial_result
         from gpucluster.operations.rotation import chosen
 
-        (name,) = chosen(what, cluster.spec)
+        names = chosen(what, cluster.spec)
         cluster.state.require_own()
         if context.can_ask and not yes:
             reporter.close()
-            agree(f"{_STOPS[name]}. Rotate {name}", "nothing was rotated")
-        done = cluster.secrets.rotate(what)
-        lines = [_line(each) for each in done.secrets]
-        reporter.result({"command": "rotate", "status": "success", **done.to_dict()}, "\n".join(lines))
+            agree(f"{'. '.join(_STOPS[name] for name in names)}. Rotate {', '.join(names)}", "nothing was rotated")
+        done = with_partial_result(lambda: cluster.secrets.rotate(what), _lines)
+        reporter.result({"command": "rotate", "status": "success", **done.to_dict()}, _lines(done))
 
 
 _STOPS = {
     "munge": "slurmctld stops for some seconds; jobs run on",
-    "kubernetes": "The API server stops for up to a minute; pods run on",
+    "passwords": "SSSD starts again on each host; jobs run on",
+    "host-keys": "ssh of users reports another host key of login nodes, unless it has the cluster's CA",
+    "ssh-ca": "images that were baked before believe the former CA: bake again",
+    "kubernetes": "the API server stops for up to a minute; pods run on",
 }
 
 
@@ -66,10 +70,27 @@ def _state(secret: RotatableSecret) -> str:
     return {"complete": "complete", "prepared": "interrupted before the switch", "switching": "switching"}[secret.state]
 
 
+def _lines(rotation: Rotation) -> str:
+    return "\n".join(map(_line, rotation.secrets))
+
+
 def _line(secret: RotatedSecret) -> str:
     if secret.name == "kubernetes":
         return "kubernetes: all certificates of the control plane are renewed"
-    if not secret.new:
-        return f"{secret.name}: the hosts that had missed the last rotation have confirmed it"
-    text = f"{secret.name} is changed on {count(secret.hosts, 'host')}"
-    return f"{text}; off, they get it at their boot: {', '.join(secret.away)}" if secret.away else text
+    lines = [
+        f"{secret.name}: the hosts that had missed the last rotation have confirmed it"
+        if not secret.new and not secret.unconfirmed
+        else f"{secret.name}: changed on {count(secret.hosts, 'host')}",
+        f"not confirmed: {', '.join(secret.unconfirmed)}" if secret.unconfirmed else "",
+        f"off, {_WHEN[secret.name]}: {', '.join(secret.away)}" if secret.away else "",
+    ]
+    return "; ".join(filter(None, lines))
+
+
+# When hosts that are off get it.
+_WHEN = {
+    "munge": "they get it at their boot",
+    "passwords": "the one before is valid there until the same command or an apply reaches them",
+    "host-keys": "they keep the keys that they have",
+    "ssh-ca": "the next apply brings it to them",
+}

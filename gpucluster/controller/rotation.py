@@ -1,4 +1,5 @@
-"""Rotation of secrets on the controller, while jobs run.
+"""Rotation of secrets on the controller, while jobs run: the requests, and the munge key. `host_passwords`,
+`host_keys` and `ssh_authority` have others.
 
 `gpucluster-agent rotate request` answers one request of the operator's machine; `gpucluster-munge-switch.service` runs
 `gpucluster-agent rotate switch`. What has to be done is in files, so each may be killed at any point: the same
@@ -23,13 +24,12 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from gpucluster.controller import file_lock, munge_keys
+from gpucluster.controller import file_lock, host_commands, host_keys, host_passwords, munge_keys, ssh_authority
 from gpucluster.controller.users import hosts
 from gpucluster.controller.users.config import FILE, Config, HostLogins
 from gpucluster.controller.users.hosts import HostLogin
@@ -39,16 +39,15 @@ from gpucluster.node_agent.passwords import write_file
 from gpucluster.node_agent.state_volume import layout
 from gpucluster.node_agent.state_volume.mounting import StateVolume
 
+MUNGE = "munge"
 #: What can be rotated.
-SECRETS = ("munge",)
+SECRETS = (MUNGE, host_passwords.NAME, host_keys.NAME, ssh_authority.NAME)
 #: A switch that has begun, until slurmctld runs again; hosts that have not confirmed it.
 BEGUN = Path("/etc/gpucluster/munge.switch")
 MISSING = Path("/etc/gpucluster/munge.missing")
 LOCK = Path("/run/gpucluster-rotation.lock")
 UNIT = "gpucluster-munge-switch.service"
 
-_AGENT = "/usr/local/bin/gpucluster-agent"
-_AT_A_TIME = 32
 _SECONDS = 60.0
 # Of one host, while slurmctld is stopped: ssh and a restart of munge. A command of a user waits 30 s for slurmctld.
 _SWITCH_SECONDS = 12.0
@@ -59,7 +58,6 @@ _GRACE_SECONDS = 1.0
 _SLURMCTLD_SECONDS = 600.0
 _PATIENCE_SECONDS = 900.0
 _POLL_SECONDS = 0.2
-_MOST_NAMED = 5
 
 Note = Callable[[str], None]
 
@@ -135,31 +133,15 @@ def _prepared(config: HostLogins, note: Note) -> tuple[Switch, tuple[str, ...]]:
         raise Failed(f"Slurm does not tell which of {', '.join(unknown)} are in service", "Run: gpucluster status")
     name = munge_keys.prepare()
     note(f"brings the next munge key to the hosts in service: {len(logins)}")
-    refused = _on_all(logins, config.key, ["munge-key", "stage", name])
-    away = _away(refused)
+    refused = host_commands.on_all(logins, config.key, ["munge-key", "stage", name])
+    away = host_commands.away(refused)
     problems = {host: why for host, why in refused.items() if host not in away}
     if problems:
         raise Failed(
-            f"nothing was switched: {_named(problems)}",
+            f"nothing was switched: {host_commands.named(problems)}",
             "Run the same command again when they answer, or take them out of service: gpucluster replace NODE",
         )
     return Switch(name, {host: each for host, each in logins.items() if host not in away}), away
-
-
-def _away(refused: Mapping[str, str]) -> tuple[str, ...]:
-    """Those of the hosts that are out of service: nodes that Slurm has given up, and other hosts that are off."""
-    if not refused:
-        return ()
-    result = programs.call(["sinfo", "--noheader", "--Node", "--format=%N %T"], seconds=_SECONDS)
-    if result.returncode != 0:
-        raise Failed("nothing was switched: Slurm does not tell which hosts are down", "Run: gpucluster status")
-    state_by_node = dict(line.split()[:2] for line in result.stdout.splitlines() if len(line.split()) > 1)
-    return tuple(sorted(host for host in refused if _is_out_of_service(state_by_node.get(host, "down*"))))
-
-
-def _is_out_of_service(state: str) -> bool:
-    """Whether a node in this state of `sinfo` runs nothing: down, not responding, or without power."""
-    return state.endswith(("*", "~", "%", "!")) or state.startswith(("down", "powered_down", "powering_down"))
 
 
 def _run_switch(note: Note) -> None:
@@ -181,7 +163,7 @@ def _completed(missing: Switch, config: HostLogins) -> dict[str, Any]:
     present, _unknown = hosts.remote(config, hosts.in_service)
     there = Switch(missing.digest, {host: present[host] for host in missing.logins if host in present})
     left = _late(there, config.key)
-    away = _away(dict.fromkeys(left.logins, ""))
+    away = host_commands.away(dict.fromkeys(left.logins, ""))
     left = Switch(left.digest, {host: each for host, each in left.logins.items() if host not in away})
     _keep(left)
     return _result(left, len(there.logins) - len(away), away, new=False)
@@ -189,7 +171,7 @@ def _completed(missing: Switch, config: HostLogins) -> dict[str, Any]:
 
 def _late(missing: Switch, key: Path | None) -> Switch:
     """Let hosts switch that missed it, while slurmctld runs. Returns those that have not confirmed it."""
-    refused = _on_all(missing.logins, key, ["munge-key", "switch", "--late", missing.digest])
+    refused = host_commands.on_all(missing.logins, key, ["munge-key", "switch", "--late", missing.digest])
     return Switch(missing.digest, {host: each for host, each in missing.logins.items() if host in refused})
 
 
@@ -204,10 +186,8 @@ def _result(missing: Switch | None, number: int, away: Sequence[str], *, new: bo
     unconfirmed = sorted(missing.logins) if missing else []
     result = {"new": new, "hosts": max(number - len(unconfirmed), 0), "away": list(away), "unconfirmed": unconfirmed}
     if unconfirmed:
-        names = ", ".join(unconfirmed[:_MOST_NAMED])
-        more = f" and {len(unconfirmed) - _MOST_NAMED} more" if len(unconfirmed) > _MOST_NAMED else ""
         raise Unconfirmed(
-            f"the munge key is changed, and not every host confirms it: {names}{more}",
+            f"the munge key is changed, and not every host confirms it: {host_commands.listed(unconfirmed)}",
             "Run the same command again when they answer. A host that boots asks for the key itself",
             result,
         )
@@ -216,18 +196,25 @@ def _result(missing: Switch | None, number: int, away: Sequence[str], *, new: bo
 
 def state() -> dict[str, Any]:
     """What can be rotated here, when it was changed, and what a rotation has left."""
+    found = _munge_state()
+    if FILE.exists():
+        found += [host_passwords.state(Config.load(FILE)), host_keys.state(), *ssh_authority.state()]
+    return {"secrets": found}
+
+
+def _munge_state() -> list[dict[str, Any]]:
     if not munge_keys.SECRET.is_file():
-        return {"secrets": []}
+        return []
     changed = datetime.fromtimestamp(munge_keys.SECRET.stat().st_mtime, timezone.utc)
     missing = Switch.load(MISSING)
     phase = "switching" if BEGUN.exists() else "prepared" if munge_keys.NEXT.exists() else "complete"
     row = {
-        "name": "munge",
+        "name": MUNGE,
         "changed": changed.strftime("%Y-%m-%dT%H:%M:%SZ"),
         "state": "unconfirmed" if missing and phase == "complete" else phase,
         "unconfirmed": sorted(missing.logins) if missing else [],
     }
-    return {"secrets": [row]}
+    return [row]
 
 
 # ---- the switch, which systemd runs
@@ -252,7 +239,9 @@ def switch(config: HostLogins) -> None:
     refused: Mapping[str, str] = dict.fromkeys(begun.logins, "")
     for _ in range(_TRIES):
         again = {host: each for host, each in begun.logins.items() if host in refused}
-        refused = _on_all(again, config.key, ["munge-key", "switch", begun.digest], seconds=_SWITCH_SECONDS)
+        refused = host_commands.on_all(
+            again, config.key, ["munge-key", "switch", begun.digest], seconds=_SWITCH_SECONDS
+        )
     for host, why in sorted(refused.items()):
         sys.stderr.write(f"{host} has not switched: {why}\n")
     munge_key.install(munge_keys.SECRET.read_bytes(), munge_key.KEY)
@@ -274,34 +263,10 @@ def _save_to_volume(config: HostLogins) -> None:
 # ---- other programs
 
 
-def _on_all(
-    logins: Mapping[str, HostLogin], key: Path | None, words: Sequence[str], seconds: float = _SECONDS
-) -> dict[str, str]:
-    """Run a command of the agent on hosts. Returns those on which it failed, with the reason."""
-
-    def run(host: str) -> tuple[str, str]:
-        argv = hosts.ssh_argv(host, logins[host], key, ["sudo", "-n", _AGENT, *words])
-        try:
-            result = programs.call(argv, seconds=seconds)
-        except Failed as error:
-            return host, error.message
-        said = result.stderr.strip().rpartition("\n")[2]
-        return host, "" if result.returncode == 0 else said[-300:] or f"status {result.returncode}"
-
-    with ThreadPoolExecutor(_AT_A_TIME) as pool:
-        return {host: why for host, why in pool.map(run, sorted(logins)) if why}
-
-
 def _systemctl(*words: str, check: bool = True, seconds: float = _SECONDS) -> None:
     result = programs.call(["systemctl", *words], seconds=seconds)
     if check and result.returncode != 0:
         raise Failed(f"systemctl {' '.join(words)}: {result.stderr.strip()[-300:]}", "Run: journalctl -e")
-
-
-def _named(problems: Mapping[str, str]) -> str:
-    reasons = [f"{host}: {why}" for host, why in sorted(problems.items())]
-    more = [f"{len(reasons) - _MOST_NAMED} more hosts"] if len(reasons) > _MOST_NAMED else []
-    return "; ".join(reasons[:_MOST_NAMED] + more)
 
 
 @contextlib.contextmanager
@@ -332,7 +297,21 @@ def request(text: str, note: Note) -> dict[str, Any]:
     if operation != "rotate" or not what or not set(what) <= set(SECRETS):
         raise Refused("the request names nothing that can be rotated", f"One of: {', '.join(SECRETS)}")
     with _exclusive():
-        return {"munge": rotate_munge(Config.load(FILE).hosts, note)}
+        config = Config.load(FILE)
+        return {name: _rotate(name, config, note) for name in what}
+
+
+def _rotate(name: str, config: Config, note: Note) -> dict[str, Any]:
+    try:
+        if name == MUNGE:
+            return rotate_munge(config.hosts, note)
+        if name == host_keys.NAME:
+            return host_keys.rotate(config.hosts, note)
+        if name == ssh_authority.NAME:
+            return ssh_authority.rotate(config.hosts, note)
+        return host_passwords.rotate(config, note)
+    except Unconfirmed as error:
+        raise Unconfirmed(error.message, error.hint, {name: error.partial_result}) from None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -363,7 +342,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return error.status
         answer = {"error": {"message": error.message, "hint": error.hint}}
         if error.partial_result is not None:
-            answer["done"] = {"munge": error.partial_result}
+            answer["done"] = error.partial_result
         status = error.status
     with contextlib.suppress(OSError):
         sys.stdout.write(json.dumps(answer) + "\n")

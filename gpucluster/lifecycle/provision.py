@@ -423,6 +423,35 @@ class Provisioning:
             self.record(terraform, host_keys={}, certificates=others)
             terraform.set_variables(self._variables(terraform))
 
+    def note_host_keys(self, terraform: Terraform, keys: Mapping[str, str]) -> None:
+        """Write into the state which other ssh host keys hosts have, and let the next plan follow it.
+
+        Args:
+            terraform: of this run, after its `prepare`.
+            keys: as `type key`, by the instance's OCID.
+
+        Raises:
+            TerraformError: Terraform refused.
+        """
+        identity = handover.Identity.parse(terraform.outputs())
+        self.record(terraform, host_keys={**identity.host_keys, **keys})
+        terraform.set_variables(self._variables(terraform))
+
+    def note_ssh_authority(self, terraform: Terraform, text: str) -> None:
+        """Write into the state which ssh CA the cluster has now, and let the next plan follow it.
+
+        Args:
+            terraform: of this run, after its `prepare`.
+            text: its public key, as the file on the controller has it.
+
+        Raises:
+            TerraformError: Terraform refused.
+        """
+        outputs = terraform.outputs()
+        certificates = {**handover.Identity.parse(outputs).certificates, handover.SSH_AUTHORITY: text}
+        terraform.set_output("identity", {**outputs["identity"], "certificates": certificates})
+        terraform.set_variables(self._variables(terraform))
+
     def note_rollouts(self, terraform: Terraform, rollouts: Mapping[str, RolloutRecord]) -> None:
         """Write into the state how far images have rolled through pools, and let the next plan follow it.
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Callable
 
-from gpucluster.node_agent import passwords, programs
+from gpucluster.node_agent import bounded, durable_file, passwords, programs
 from gpucluster.node_agent.errors import AgentError, Failed
 from gpucluster.node_agent.notify import notify
 
@@ -186,7 +186,7 @@ def request(settings: Mapping[str, Any], host_key: Path = HOST_KEY) -> None:
                 notify("READY=1")
             elif entry is not None:
                 raise Failed(answer.strip()[:200] or "the controller makes no directory entry")
-            _check(text, settings, host_key)
+            _check(text, settings, host_key, any_authority=True)
             break
         except (OSError, Failed) as error:
             reason = error.message if isinstance(error, Failed) else str(error)
@@ -197,12 +197,39 @@ def request(settings: Mapping[str, Any], host_key: Path = HOST_KEY) -> None:
         time.sleep(pause)
         pause = min(pause * 2, _LONGEST_PAUSE if entry is None else _LONGEST_PAUSE_FOR_ENTRY)
     if text:
-        new = target.with_name(f".{target.name}.new")
-        new.write_text(text)
-        new.chmod(0o644)
-        new.replace(target)
+        _write(target, text)
         # As sshd's unit reloads it. One that does not run reads its configuration when it starts.
         signal_unit(str(settings["sshd"]), signal.SIGHUP)
+
+
+def renew(authority: str, file: Path = SETTINGS, host_key: Path = HOST_KEY) -> None:
+    """Have a certificate of another CA, which is the cluster's now. It may be repeated.
+
+    Args:
+        authority: its public key, as `type key`.
+
+    Raises:
+        Failed: the CA gives none, or another one does.
+        OSError: it does not answer.
+    """
+    text = file.read_text(encoding="utf-8")
+    settings = {**json.loads(text), "authority": authority}
+    target = host_key.with_name(host_key.name.replace(".pub", "-cert.pub"))
+    certificate, _ = _missing(settings, host_key, target, None)
+    _check(certificate, settings, host_key)
+    if certificate:
+        _write(target, certificate)
+    # As the role writes it: the next run finds nothing to change.
+    durable_file.replace(file, text.replace(str(json.loads(text)["authority"]), authority), mode=0o644)
+    # Also after a kill between the two.
+    signal_unit(str(settings["sshd"]), signal.SIGHUP)
+
+
+def _write(target: Path, certificate: str) -> None:
+    new = target.with_name(f".{target.name}.new")
+    new.write_text(certificate)
+    new.chmod(0o644)
+    new.replace(target)
 
 
 def signal_unit(unit: str, number: int) -> None:
@@ -232,13 +259,19 @@ def _missing(settings: Mapping[str, Any], host_key: Path, target: Path, entry: E
     return ("" if has_one else f"{first}\n"), rest or first
 
 
-def _check(text: str, settings: Mapping[str, Any], host_key: Path) -> None:
+def _check(text: str, settings: Mapping[str, Any], host_key: Path, *, any_authority: bool = False) -> None:
     """Refuse what is not a certificate for this host and its key, if there is anything.
+
+    Args:
+        any_authority: also of another CA than this host knows. An image has that of its day, and the cluster's may be
+            another one by now: others believe it, and this host does not need to.
 
     Raises:
         Failed: it is something else.
     """
-    if text and not is_valid(parse(text), _own_key(host_key), settings["authority"], _own_name()):
+    certificate = parse(text)
+    signer = certificate.authority if certificate is not None and any_authority else settings["authority"]
+    if text and not is_valid(certificate, _own_key(host_key), signer, _own_name()):
         raise Failed(text.strip()[:200] or "no answer")
 
 
@@ -295,6 +328,14 @@ class Entry:
 def add_parts(add: Add) -> None:
     """Add what every host can do."""
     add("request", "get a certificate for this host", lambda: request(json.loads(SETTINGS.read_text())))
+    add("renew", "get one of another CA, whose public key is on standard input, as JSON", _renew)
+
+
+def _renew() -> None:
+    try:
+        renew(str(bounded.loads(sys.stdin.read(LONGEST))))
+    except (OSError, ValueError) as error:
+        raise Failed(f"no certificate of the next CA: {error}", "Run: gpucluster apply") from None
 
 
 def main(

@@ -1,26 +1,26 @@
 """Rotation of the secrets that the controller has made: each is one call of a program there.
 
-A cluster has Slurm's or those of Kubernetes, by its scheduler.
+Which of them a cluster has depends on its scheduler and on whether it has a directory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from pydantic.dataclasses import dataclass as checked
 
-from gpucluster.errors import InputError
+from gpucluster.errors import GpuClusterError, InputError, ToolError, UnconfirmedError
 from gpucluster.events import Sink, info
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.kubernetes import ALL_DAYS, ControlPlaneClient, require_own_control_plane
 from gpucluster.operations.rpc import RemoteProgram
 from gpucluster.spec import ClusterSpec
 
-MUNGE, KUBERNETES = "munge", "kubernetes"
-#: What can be rotated.
-SECRETS = (MUNGE, KUBERNETES)
+MUNGE, PASSWORDS, HOST_KEYS, SSH_CA, KUBERNETES = "munge", "passwords", "host-keys", "ssh-ca", "kubernetes"
+#: What can be rotated, in the order in which `all` does it.
+SECRETS = (MUNGE, PASSWORDS, HOST_KEYS, SSH_CA, KUBERNETES)
 ALL = "all"
 _PROGRAM = RemoteProgram(
     "sudo -n /usr/local/bin/gpucluster-agent rotate request",
@@ -67,8 +67,11 @@ class RotatedSecret:
         new: whether this call has begun it; False where it has only asked hosts again that had not confirmed an earlier
             one.
         hosts: the number of hosts that use it.
-        away: hosts that are out of service now; they ask for it when they boot.
+        away: hosts that are out of service now. They ask for a munge key when they boot; the former password of such a
+            host is accepted until it confirms the next one.
         unconfirmed: hosts that should use it and have not confirmed it.
+        keys: of `host-keys`: the public keys of each host that has other ones now, as `type key`.
+        authority: of `ssh-ca`: the public key of the CA that certifies hosts now.
     """
 
     name: str
@@ -76,10 +79,13 @@ class RotatedSecret:
     hosts: int
     away: tuple[str, ...]
     unconfirmed: tuple[str, ...]
+    keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    authority: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object."""
-        return {**asdict(self), "away": list(self.away), "unconfirmed": list(self.unconfirmed)}
+        lists = {"away": list(self.away), "unconfirmed": list(self.unconfirmed)}
+        return {**asdict(self), **lists, "keys": {name: list(each) for name, each in self.keys.items()}}
 
 
 @dataclass(frozen=True)
@@ -94,16 +100,13 @@ class Rotation:
 
 
 @checked(frozen=True)
-class _Munge:
+class _Done:
     new: bool
     hosts: int
     away: tuple[str, ...]
     unconfirmed: tuple[str, ...]
-
-
-@checked(frozen=True)
-class _Rotated:
-    munge: _Munge
+    keys: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    authority: str = ""
 
 
 def chosen(what: Sequence[str], spec: ClusterSpec) -> tuple[str, ...]:
@@ -116,27 +119,38 @@ def chosen(what: Sequence[str], spec: ClusterSpec) -> tuple[str, ...]:
     if unknown or not what:
         message = f"{unknown[0]} can't be rotated" if unknown else "nothing is named that is to be rotated"
         raise InputError(message, hint=f"One or more of: {', '.join((*SECRETS, ALL))}")
-    own = secret_of(spec)
-    for name in what:
-        if name not in (own, ALL):
-            message = f"this cluster has no {name} to rotate: its scheduler is {spec.scheduler}"
-            raise InputError(message, where=str(spec.file), hint=f"Run: gpucluster rotate {own}")
-    return (own,)
-
-
-def secret_of(spec: ClusterSpec) -> str:
-    """The secret that a cluster has, by its scheduler.
-
-    Raises:
-        InputError: it has none, or Oracle rotates it.
-    """
-    if spec.slurm.enabled:
-        return MUNGE
-    if spec.scheduler == "kubernetes":
+    if KUBERNETES in what and spec.scheduler == "kubernetes":
         require_own_control_plane(spec, "certificates")
-        return KUBERNETES
-    message = f"there is nothing to rotate: the scheduler of this cluster is {spec.scheduler}"
-    raise InputError(message, where=str(spec.file), hint="Its hosts share no secret")
+    own = secrets_of(spec)
+    for name in what:
+        if name not in (*own, ALL):
+            message = f"this cluster has no {name} to rotate: {_REASONS[name]}"
+            raise InputError(message, where=str(spec.file), hint="To see what it has, run: gpucluster rotate")
+    if not own:
+        message = f"there is nothing to rotate: the scheduler of this cluster is {spec.scheduler}, without a home share"
+        raise InputError(message, where=str(spec.file), hint="Its hosts share no secret")
+    return own if ALL in what else tuple(name for name in own if name in what)
+
+
+_REASONS = {
+    MUNGE: "its scheduler is not slurm",
+    PASSWORDS: "without a home share it has no directory",
+    HOST_KEYS: "without a home share its controller does not know the other hosts",
+    SSH_CA: "without a home share its controller does not know the other hosts",
+    KUBERNETES: "its scheduler is not kubernetes",
+}
+
+
+def secrets_of(spec: ClusterSpec) -> tuple[str, ...]:
+    """The secrets that a cluster has. The certificates of OKE are Oracle's."""
+    has = {
+        MUNGE: spec.slurm.enabled,
+        PASSWORDS: spec.storage.home.enabled,
+        HOST_KEYS: spec.storage.home.enabled,
+        SSH_CA: spec.storage.home.enabled,
+        KUBERNETES: spec.scheduler == "kubernetes" and spec.kubernetes.control_plane != "oke",
+    }
+    return tuple(name for name in SECRETS if has[name])
 
 
 class Rotations:
@@ -157,33 +171,70 @@ class Rotations:
             InputError: the cluster has nothing of it.
             ToolError: the controller does not answer.
         """
-        if secret_of(self._spec) == KUBERNETES:
+        own = chosen([ALL], self._spec)
+        found: list[RotatableSecret] = []
+        if own != (KUBERNETES,):
+            found += _PROGRAM.call(self._argv, _State, "state", {}, timeout=_TIMEOUT).secrets
+        if KUBERNETES in own:
             ends = [each.expires for each in self._control_plane.certificates() if not each.authority]
-            return (RotatableSecret(KUBERNETES, "", "complete", (), min(ends, default="")),)
-        return _PROGRAM.call(self._argv, _State, "state", {}, timeout=_TIMEOUT).secrets
+            found.append(RotatableSecret(KUBERNETES, "", "complete", (), min(ends, default="")))
+        return tuple(each for each in found if each.name in own)
 
-    def rotate(self, what: Sequence[str]) -> Rotation:
+    def rotate(self, what: Sequence[str], on_done: Callable[[RotatedSecret], None] = lambda _: None) -> Rotation:
         """Rotate secrets, or complete a rotation that was interrupted.
+
+        Args:
+            on_done: is called with each of them before the next one begins.
 
         Raises:
             InputError: one of them can't be rotated.
             UnconfirmedError: the secret is changed, and hosts have not confirmed it.
             ToolError: it failed, or the controller does not answer. The same call goes on.
         """
-        return Rotation(tuple(map(self._rotate, chosen(what, self._spec))))
+        names = chosen(what, self._spec)
+        done: list[RotatedSecret] = []
+        unconfirmed: list[UnconfirmedError] = []
+        for number, name in enumerate(names):
+            try:
+                done.append(self._rotate(name))
+                on_done(done[-1])
+            except UnconfirmedError as error:
+                # It is changed, and what follows does not depend on the hosts that have not confirmed it.
+                unconfirmed.append(error)
+                done.append(_of(name, error.done))
+                on_done(done[-1])
+            except GpuClusterError as error:
+                left = names[number + 1 :]
+                error.hint = _with(error.hint, f"Not begun: {', '.join(left)}" if left else "")
+                raise
+        if unconfirmed:
+            text = "; ".join(error.what for error in unconfirmed)
+            raise UnconfirmedError(text, hint=unconfirmed[0].hint, done=Rotation(tuple(done)))
+        return Rotation(tuple(done))
 
     def _rotate(self, name: str) -> RotatedSecret:
         if name == KUBERNETES:
             self._control_plane.renew(ALL_DAYS)
             return RotatedSecret(KUBERNETES, True, 1, (), ())
-        done = _PROGRAM.call(
+        answer = _PROGRAM.call(
             self._argv,
-            _Rotated,
+            dict[str, _Done],
             "rotate",
             {"what": [name]},
             on_progress=lambda line: info(self._on_event, "controller", line),
         )
-        return RotatedSecret(name, **asdict(done.munge))
+        return _of(name, answer)
 
     def _argv(self, command: Sequence[str]) -> list[str]:
         return self._controller.ssh_argv(None, command)
+
+
+def _of(name: str, answer: Mapping[str, _Done]) -> RotatedSecret:
+    done = answer.get(name)
+    if done is None:
+        raise ToolError(f"the controller does not report what it has done about {name}", hint="Run: gpucluster apply")
+    return RotatedSecret(name, **vars(done))
+
+
+def _with(hint: str, more: str) -> str:
+    return f"{hint}. {more}" if hint and more else hint or more

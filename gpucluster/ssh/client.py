@@ -216,6 +216,36 @@ class SshClient:
         write_private(self._known_hosts, "".join(f"{alias} {known}\n" for alias, known in sorted(keys.items())))
         self._close_connections()
 
+    def learn_authority(self, key: str) -> None:
+        """Believe the certificates of another CA from now on, and not those of the one before.
+
+        Args:
+            key: its public key, as `type key`.
+        """
+        known = {**self._known(), _AUTHORITY: key}
+        write_private(self._known_hosts, "".join(f"{alias} {each}\n" for alias, each in sorted(known.items())))
+
+    def learn_others(self, keys: Mapping[str, Sequence[str]]) -> dict[str, str]:
+        """Expect other host keys of instances from now on, where this machine knows one of the same type.
+
+        Args:
+            keys: the public keys of an instance, as `type key`, by its OCID.
+
+        Returns:
+            The key that is expected of each.
+        """
+        known = self._known()
+        others = {
+            instance: key
+            for instance, each in keys.items()
+            for key in each
+            if known.get(instance, "").split()[:1] == key.split()[:1]
+        }
+        if others:
+            lines = [f"{alias} {key}\n" for alias, key in sorted({**known, **others}.items())]
+            write_private(self._known_hosts, "".join(lines))
+        return others
+
     def forget_all(self) -> None:
         """Forget all host keys, and the CA that has certified some."""
         self._known_hosts.unlink(missing_ok=True)

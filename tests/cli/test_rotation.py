@@ -13,6 +13,7 @@ from gpucluster.cli import cli
 from gpucluster.cli.base import Context
 from gpucluster.cluster.secrets import SecretOperations
 from gpucluster.cluster.state import StateOperations
+from gpucluster.errors import UnconfirmedError
 from gpucluster.operations.rotation import RotatableSecret, RotatedSecret, Rotation
 from tests.spec.spec_texts import LOCAL
 
@@ -42,10 +43,27 @@ def run(*words: str, text: str | None = None) -> Result:
 def test_hosts_that_are_off_are_named(rotated: list[Sequence[str]]) -> None:
     done = run("munge")
     assert done.exit_code == 0, done.output
-    assert done.stdout.strip() == "munge is changed on 3 hosts; off, they get it at their boot: compute-2"
+    assert done.stdout.strip() == "munge: changed on 3 hosts; off, they get it at their boot: compute-2"
     result = json.loads(run("all", "--output", "json").stdout.splitlines()[-1])
     assert result["data"]["secrets"] == [DONE.to_dict()]
     assert rotated == [("munge",), ("all",)]
+
+
+def test_what_is_done_is_shown_where_hosts_have_not_confirmed_it(
+    rotated: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = Rotation((DONE, RotatedSecret("passwords", True, 2, ("compute-2",), ("compute-1",))))
+
+    def rotate(_secrets: SecretOperations, _what: Sequence[str]) -> Rotation:
+        raise UnconfirmedError("not every host has taken it", done=done)
+
+    monkeypatch.setattr(SecretOperations, "rotate", rotate)
+    result = run("all", "--output", "json")
+    assert result.exit_code == 8
+    assert json.loads(result.stdout.splitlines()[-1])["data"]["done"] == done.to_dict()
+    text = run("all").output
+    assert "passwords: changed on 2 hosts; not confirmed: compute-1; off, the one before is valid there" in text
+    assert rotated == []
 
 
 def test_on_a_terminal_it_asks(rotated: list[Sequence[str]], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,6 +72,7 @@ def test_on_a_terminal_it_asks(rotated: list[Sequence[str]], monkeypatch: pytest
     assert refused.exit_code == 2
     assert "slurmctld stops for some seconds; jobs run on. Rotate munge" in refused.output
     assert "nothing was rotated" in refused.output
+    assert "Rotate munge, passwords, host-keys, ssh-ca" in " ".join(run("all", text="n\n").output.split())
     assert run("munge", text="y\n").exit_code == run("munge", "--yes").exit_code == 0
     assert len(rotated) == 2
 
@@ -65,7 +84,7 @@ def test_what_can_not_be_rotated_is_refused_before_the_question(
     done = run("sshd")
     assert (done.exit_code, rotated) == (2, [])
     assert "sshd can't be rotated" in done.output
-    assert "One or more of: munge, kubernetes, all" in done.output
+    assert "One or more of: munge, passwords, host-keys, ssh-ca, kubernetes, all" in done.output
 
 
 def test_without_a_name_it_lists_and_says_how_to_complete_what_was_interrupted(

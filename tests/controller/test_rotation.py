@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.controller import munge_keys, rotation
+from gpucluster.controller import host_commands, munge_keys, rotation
 from gpucluster.controller.users import hosts
 from gpucluster.controller.users.config import Config, HostLogins
 from gpucluster.node_agent import munge_key, programs
@@ -97,7 +97,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     original = munge_key.install
     monkeypatch.setattr(munge_key, "install", lambda key, target: original(key, target, None))
     monkeypatch.setattr(programs, "call", made.call)
-    monkeypatch.setattr(rotation, "_on_all", made.on_all)
+    monkeypatch.setattr(host_commands, "on_all", made.on_all)
     monkeypatch.setattr(shutil, "which", lambda _name: "/usr/sbin/slurmctld")
     monkeypatch.setattr(time, "sleep", lambda _seconds: None)
     return made
@@ -201,7 +201,7 @@ def test_a_host_that_went_away_meanwhile_is_asked_again_by_the_same_command(
             site.silent = {"compute-2": "timed out"}
         return original(logins, key, words, seconds)
 
-    monkeypatch.setattr(rotation, "_on_all", on_all)
+    monkeypatch.setattr(host_commands, "on_all", on_all)
     with pytest.raises(Unconfirmed, match="not every host confirms it: compute-2") as caught:
         rotate()
     assert caught.value.partial_result == {"new": True, "hosts": 3, "away": [], "unconfirmed": ["compute-2"]}
@@ -209,7 +209,7 @@ def test_a_host_that_went_away_meanwhile_is_asked_again_by_the_same_command(
     assert (row["state"], row["unconfirmed"]) == ("unconfirmed", ["compute-2"])
     assert "start slurmctld" in site.calls[-2], "the others work on"
     name = digest_of(munge_keys.SECRET)
-    monkeypatch.setattr(rotation, "_on_all", original)
+    monkeypatch.setattr(host_commands, "on_all", original)
     site.silent = {}
     site.calls.clear()
     assert rotate()["new"] is False

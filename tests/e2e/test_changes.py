@@ -207,8 +207,10 @@ def test_jobs_are_submitted_on_the_login_node(site: Site) -> None:
         assert site.ssh(LOGIN, f"sudo test -e {path}").returncode == 1
 
 
-def test_the_munge_key_changes_under_a_running_job(site: Site) -> None:
-    """A node is off meanwhile, and the switch is killed at its worst moment: when slurmctld has just stopped."""
+def test_secrets_change_under_a_running_job(site: Site) -> None:
+    """The munge key, then the passwords for the directory, the ssh host keys and the ssh CA. A node is off meanwhile,
+    and the switch of the munge key is killed at its worst moment: when slurmctld has just stopped.
+    """
     key, switch = "sha256sum /etc/munge/munge.key | cut -d ' ' -f 1", "gpucluster-munge-switch"
     before, stopped = site.root(CONTROLLER, key), "compute-2"
     job = site.as_alice("mkfifo end; sbatch --parsable -w compute-1 --wrap 'srun sh -c \"exit $(cat end)\"'")
@@ -236,6 +238,32 @@ def test_the_munge_key_changes_under_a_running_job(site: Site) -> None:
     assert {site.root(host, key) for host in (LOGIN, "compute-1")} == {after} != {before}
     assert site.good("rotate")["secrets"][0]["state"] == "complete"
 
+    bind = "sed -n 's/^ldap_default_authtok = //p' /etc/sssd/sssd.conf | sha256sum"
+    known = {host: site.root(host, bind) for host in (CONTROLLER, LOGIN, "compute-1")}
+    known_hosts = site.folder / ".gpucluster" / "ssh" / "known_hosts"
+    before_keys = known_hosts.read_text().splitlines()
+    for done in site.good("rotate", "passwords", "host-keys", "ssh-ca")["secrets"]:
+        assert (done["hosts"], done["away"], done["unconfirmed"]) == (3, [stopped], []), done
+    for host, former in known.items():
+        assert site.root(host, bind) != former
+    # Nothing but an answer of the directory: SSSD has forgotten what it knew.
+    forget = "systemctl stop sssd; rm -f /var/lib/sss/db/*.ldb /var/lib/sss/mc/*; systemctl start sssd"
+    assert "alice" in site.root(LOGIN, f"{forget}; getent passwd alice")
+
+    # Shared connections live on, and a new one finds what this machine has learned. So does a user between hosts.
+    now = known_hosts.read_text().splitlines()
+    assert len(now) == len({line.split()[0] for line in now}), "one key of each"
+    assert len(set(now) - set(before_keys)) == 4, "the CA, and the keys of all but the node that is off"
+    assert site.ssh("compute-1", "hostname", *ALONE).stdout.strip() == "compute-1"
+    hop = site.ssh(LOGIN, "ssh -o BatchMode=yes compute-1 hostname", *ALONE, who="alice")
+    assert hop.stdout.strip() == "compute-1", hop.stderr
+    recorded = site.good("output")["outputs"]["identity"]
+    assert all(f"{ocid} {key}" in now for ocid, key in recorded["host_keys"].items())
+    authority = "cat /etc/gpucluster/authority/ssh_ca.pub"
+    assert recorded["certificates"]["ssh"].strip() == site.root(CONTROLLER, authority)
+    trusted = "grep -c ^@cert-authority /etc/ssh/ssh_known_hosts"
+    assert {site.root(host, trusted) for host in (CONTROLLER, LOGIN, "compute-1")} == {"1"}
+
     assert site.state_of(job) == "RUNNING"
     site.root("compute-1", "echo 7 > /mnt/home/alice/end")
     site.until(
@@ -247,6 +275,11 @@ def test_the_munge_key_changes_under_a_running_job(site: Site) -> None:
     becomes(site, stopped, "idle")
     assert site.root(stopped, key) == after
     assert site.as_alice(f"srun -w {stopped} hostname") == stopped
+    former = site.root(stopped, bind)
+    (done,) = site.good("rotate", "passwords")["secrets"]
+    assert (done["new"], done["hosts"], done["away"]) == (False, 1, [])
+    assert site.root(stopped, bind) != former
+    assert {each["state"] for each in site.good("rotate")["secrets"]} == {"complete"}
 
 
 def test_a_job_on_the_node_that_goes_stops_a_run_that_may_not_wait(site: Site) -> None:

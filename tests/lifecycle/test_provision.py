@@ -82,6 +82,19 @@ def test_a_plan_that_loses_the_controllers_state_is_refused(paths: ClusterPaths)
     assert "docs/how-to/controller.md" in caught.value.hint
 
 
+def test_other_host_keys_take_the_place_of_those_before(paths: ClusterPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    terraform: Any = TerraformDouble({"id": "ab12", "host_keys": {"ocid1.a": "ssh-ed25519 O", "ocid1.b": "ssh-rsa B"}})
+    set_: list[Any] = []
+    monkeypatch.setattr(terraform, "set_variables", set_.append, raising=False)
+    provisioning = _provisioning(paths, None)
+    monkeypatch.setattr(provisioning, "_variables", lambda _terraform: {"recorded": "now"})
+    provisioning.note_host_keys(terraform, {"ocid1.a": "ssh-ed25519 N"})
+    assert terraform.identity["host_keys"] == {"ocid1.a": "ssh-ed25519 N", "ocid1.b": "ssh-rsa B"}
+    provisioning.note_ssh_authority(terraform, "ssh-ed25519 CA\n")
+    assert terraform.identity["certificates"]["ssh"] == "ssh-ed25519 CA\n"
+    assert set_ == [{"recorded": "now"}] * 2
+
+
 @pytest.mark.parametrize("known", [True, False], ids=["host is known", "host is not known"])
 def test_a_bad_host_is_remembered_before_the_plan_and_reported_when_its_node_is_empty(
     paths: ClusterPaths, monkeypatch: pytest.MonkeyPatch, known: bool

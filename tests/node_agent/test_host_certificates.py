@@ -18,7 +18,9 @@ from typing import Any
 
 import pytest
 
+from gpucluster.controller import ssh_ca
 from gpucluster.node_agent import host_certificates, programs
+from gpucluster.node_agent.errors import Failed
 from tests.controller.host_keys import pair
 from tests.listener import answering
 from tests.waiting import PATIENCE_S, wait_for
@@ -107,6 +109,37 @@ def test_a_host_asks_until_the_controller_knows_it(
         assert not host_certificates.is_valid(certificate, "ssh-ed25519 other", settings["authority"], name)
         assert not host_certificates.is_valid(certificate, key, "ssh-ed25519 other", name)
         assert not host_certificates.is_valid(certificate, key, settings["authority"], "other")
+
+
+@AS_ROOT
+def test_a_host_takes_a_certificate_of_another_ca(
+    authority: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, public = pair(tmp_path / "ssh_host_ed25519_key"), tmp_path / "ssh_host_ed25519_key.pub"
+    name, former = gethostname().partition(".")[0], pair(tmp_path / "former")
+    signals: list[tuple[str, int]] = []
+    monkeypatch.setattr(host_certificates, "signal_unit", lambda *given: signals.append(given))
+    target = tmp_path / "ssh_host_ed25519_key-cert.pub"
+    target.write_text(ssh_ca.sign(key, [name], tmp_path / "former"))
+    following = " ".join(authority.with_name("ca.pub").read_text().split()[:2])
+    settings = tmp_path / "settings.json"
+    with serving(authority, {"hosts": {"127.0.0.1": [name]}, "elastic": [], "domain": ""}) as port:
+        text = json.dumps({"address": "127.0.0.1", "port": port, "sshd": "ssh", "authority": former}, indent=4) + "\n"
+        settings.write_text(text)
+        # The controller signs with another one: neither file changes.
+        with pytest.raises(Failed, match="ssh-ed25519-cert"):
+            host_certificates.renew("ssh-ed25519 other", settings, public)
+        assert settings.read_text() == text
+        for _ in range(2):
+            host_certificates.renew(following, settings, public)
+        assert settings.read_text() == text.replace(former, following)
+        certificate = host_certificates.parse(target.read_text())
+        assert host_certificates.is_valid(certificate, key, following, name)
+        assert signals == [("ssh", signal.SIGHUP)] * 2
+        # A host that knows the CA of another day, from an image for instance, has one that others believe.
+        target.unlink()
+        host_certificates.request(json.loads(text), public)
+        assert host_certificates.is_valid(host_certificates.parse(target.read_text()), key, following, name)
 
 
 def sssd_of_an_image() -> str:

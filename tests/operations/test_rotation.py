@@ -13,7 +13,7 @@ import pytest
 from gpucluster.errors import InputError, ToolError, UnconfirmedError
 from gpucluster.events import Event
 from gpucluster.operations.kubernetes import ControlPlaneCertificate
-from gpucluster.operations.rotation import RotatableSecret, RotatedSecret, Rotations, chosen
+from gpucluster.operations.rotation import RotatableSecret, RotatedSecret, Rotations, chosen, secrets_of
 from gpucluster.spec import loads
 from tests.spec.spec_texts import LOCAL
 
@@ -25,7 +25,7 @@ WITHOUT = (
     "pools: {compute: {shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16, count: 1}}\n"
 )
 KUBERNETES_LOCAL = WITHOUT.replace("scheduler: none", "scheduler: kubernetes")
-DONE = {"new": True, "hosts": 3, "away": ["compute-2"], "unconfirmed": []}
+DONE = {"new": True, "hosts": 3, "away": ["compute-2"], "unconfirmed": [], "keys": {}, "authority": ""}
 
 
 class Controller:
@@ -64,7 +64,10 @@ class ControlPlane:
 
 
 def rotations(
-    controller: Controller, events: list[Event] | None = None, text: str = LOCAL, plane: ControlPlane | None = None
+    controller: Controller | Controllers,
+    events: list[Event] | None = None,
+    text: str = LOCAL,
+    plane: ControlPlane | None = None,
 ) -> Rotations:
     sink = (events if events is not None else []).append
     return Rotations(loads(text), controller, plane or ControlPlane(), sink)  # type: ignore[arg-type]
@@ -72,7 +75,7 @@ def rotations(
 
 def test_the_secret_is_named_and_progress_is_shown(tmp_path: Path) -> None:
     controller, events = Controller(tmp_path, {"result": {"munge": DONE}}), list[Event]()
-    done = rotations(controller, events).rotate(["all"])
+    done = rotations(controller, events).rotate(["munge"])
     assert done.secrets == (RotatedSecret("munge", True, 3, ("compute-2",), ()),)
     assert controller.request == {"operation": "rotate", "arguments": {"what": ["munge"]}}
     assert [event.message for event in events] == ["switches"]
@@ -87,6 +90,53 @@ def test_a_host_that_has_not_confirmed_it_is_no_success(tmp_path: Path) -> None:
     with pytest.raises(UnconfirmedError, match="not every host") as caught:
         rotations(Controller(tmp_path, answer, status=8)).rotate(["munge"])
     assert caught.value.exit_code == 8
+    assert caught.value.done.to_dict()["secrets"][0] == {"name": "munge", **DONE, "unconfirmed": ["x"]}
+
+
+class Controllers:
+    """Runs a program of the test for each secret.
+
+    Args:
+        answers: what it prints, by the name of the secret.
+    """
+
+    def __init__(self, answers: dict[str, dict[str, Any]]) -> None:
+        self._program = (
+            "import json, sys; [name] = json.load(sys.stdin)['arguments']['what'];"
+            f"answer = {answers!r}[name]; sys.stdout.write(json.dumps(answer));"
+            "sys.exit(0 if 'result' in answer else 8 if 'done' in answer else 1)"
+        )
+
+    def ssh_argv(self, _host: str | None, _command: Sequence[str]) -> list[str]:
+        return [sys.executable, "-c", self._program]
+
+
+def test_all_of_them_are_rotated_though_hosts_have_not_confirmed_the_first() -> None:
+    missed = {
+        "error": {"message": "not every host", "hint": "again"},
+        "done": {"munge": {**DONE, "unconfirmed": ["x"]}},
+    }
+    keys = {"compute-1": ["ssh-ed25519 AAAA"]}
+    answers: dict[str, dict[str, Any]] = {
+        "munge": missed,
+        "passwords": {"result": {"passwords": DONE}},
+        "host-keys": {"result": {"host-keys": {**DONE, "keys": keys}}},
+        "ssh-ca": {"result": {"ssh-ca": {**DONE, "authority": "ssh-ed25519 AAAA ca"}}},
+    }
+    told: list[str] = []
+    with pytest.raises(UnconfirmedError, match="not every host") as caught:
+        rotations(Controllers(answers)).rotate(["all"], lambda done: told.append(done.name))
+    done = caught.value.done
+    assert [each.name for each in done.secrets] == told == ["munge", "passwords", "host-keys", "ssh-ca"]
+    assert [each.unconfirmed for each in done.secrets] == [("x",), (), (), ()]
+    assert done.to_dict()["secrets"][2]["keys"] == keys
+
+
+def test_what_was_not_begun_is_named() -> None:
+    failed = {"error": {"message": "nothing was switched", "hint": "again"}}
+    with pytest.raises(ToolError, match="nothing was switched") as caught:
+        rotations(Controllers({"munge": failed})).rotate(["all"])
+    assert caught.value.hint == "again. Not begun: passwords, host-keys, ssh-ca"
 
 
 def test_no_answer_is_an_error_that_says_how_to_go_on(tmp_path: Path) -> None:
@@ -110,8 +160,10 @@ def test_what_there_is(tmp_path: Path) -> None:
         ((), LOCAL, "nothing is named"),
         (("mung",), LOCAL, "mung can't be rotated"),
         (("munge", "x"), LOCAL, "x can't be rotated"),
-        (("kubernetes",), LOCAL, "no kubernetes to rotate: its scheduler is slurm"),
-        (("munge",), KUBERNETES_LOCAL, "no munge to rotate: its scheduler is kubernetes"),
+        (("kubernetes",), LOCAL, "no kubernetes to rotate: its scheduler is not kubernetes"),
+        (("munge",), KUBERNETES_LOCAL, "no munge to rotate: its scheduler is not slurm"),
+        (("passwords",), WITHOUT, "no passwords to rotate: without a home share it has no directory"),
+        (("host-keys",), WITHOUT, "no host-keys to rotate: without a home share its controller does not know"),
         (("munge", "all"), KUBERNETES_LOCAL, "no munge to rotate"),
         (("all",), WITHOUT, "nothing to rotate: the scheduler of this cluster is none"),
     ],
@@ -122,10 +174,30 @@ def test_only_what_works_can_be_named(what: tuple[str, ...], text: str, words: s
     assert caught.value.hint
 
 
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        (LOCAL, ("munge", "passwords", "host-keys", "ssh-ca")),
+        (KUBERNETES_LOCAL, ("passwords", "host-keys", "ssh-ca", "kubernetes")),
+        (WITHOUT, ()),
+    ],
+)
+def test_all_is_what_the_cluster_has(text: str, names: tuple[str, ...]) -> None:
+    assert secrets_of(loads(text)) == names
+    if names:
+        assert chosen(["all"], loads(text)) == names
+        assert chosen(names[::-1], loads(text)) == names
+
+
 def test_the_certificates_of_a_control_plane_are_renewed(tmp_path: Path) -> None:
     plane = ControlPlane()
-    there = rotations(Controller(tmp_path, ""), text=KUBERNETES_LOCAL, plane=plane)
-    assert there.rotate(["all"]).secrets == (RotatedSecret("kubernetes", True, 1, (), ()),)
+    row = {"name": "passwords", "changed": "", "state": "complete", "unconfirmed": []}
+    there = rotations(Controller(tmp_path, {"result": {"secrets": [row]}}), text=KUBERNETES_LOCAL, plane=plane)
+    assert there.rotate(["kubernetes"]).secrets == (RotatedSecret("kubernetes", True, 1, (), ()),)
     assert plane.renewed[0] > 3650, "kubeadm makes none that are valid for longer"
-    (row,) = there.present()
-    assert (row.name, row.state, row.expires) == ("kubernetes", "complete", "2027-11-01T00:00:00Z")
+    (_passwords, certificates) = there.present()
+    assert (certificates.name, certificates.state, certificates.expires) == (
+        "kubernetes",
+        "complete",
+        "2027-11-01T00:00:00Z",
+    )

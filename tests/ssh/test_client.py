@@ -141,6 +141,25 @@ def test_the_key_of_a_host_with_another_disk_is_forgotten_and_those_of_others_st
     assert known.read_text() == "ocid1.ab ssh-ed25519 BBBB\n"
 
 
+def test_other_keys_of_hosts_take_the_place_of_those_of_the_same_type(paths: ClusterPaths) -> None:
+    client = SshClient(paths, None)
+    client.write([], {"ocid1.a": "ssh-ed25519 OLD", "ocid1.b": "ecdsa-sha2-nistp256 OLD"}, authority="ssh-ed25519 CA")
+    others = {
+        "ocid1.a": ["ssh-ed25519 NEW", "ssh-rsa NEW"],
+        "ocid1.b": ["ssh-ed25519 NEW"],
+        "ocid1.unknown": ["ssh-ed25519 NEW"],
+    }
+    assert client.learn_others(others) == {"ocid1.a": "ssh-ed25519 NEW"}
+    assert client.host_keys() == {"ocid1.a": "ssh-ed25519 NEW", "ocid1.b": "ecdsa-sha2-nistp256 OLD"}
+    assert "@cert-authority * ssh-ed25519 CA\n" in (paths.ssh / "known_hosts").read_text()
+    assert client.learn_others({}) == {}
+    client.learn_authority("ssh-ed25519 NEXT")
+    text = (paths.ssh / "known_hosts").read_text()
+    assert "@cert-authority * ssh-ed25519 NEXT\n" in text
+    assert "ssh-ed25519 CA" not in text
+    assert client.host_keys()["ocid1.a"] == "ssh-ed25519 NEW"
+
+
 def test_a_host_is_reached_past_one_that_does_not_answer(tmp_path: Path) -> None:
     client = SshClient(ClusterPaths(tmp_path), None)
     direct = client.argv("compute-1", ["true"], direct=True)

@@ -69,7 +69,6 @@ def admit(config: Config, host: Callable[[], DesiredHost | None], hashed: str) -
         Refused: no node asks, or what it sent is not a hash.
         Failed: the directory or its lock is not available, or the file of passwords can't be used.
     """
-    directory = Ldap(config.uri)
     # Slurm may take its time, and others must not wait for it. What is made meanwhile stays in its first hour.
     cluster = _cluster(config)
     with lock.held(seconds=_LOCK_SECONDS):
@@ -82,9 +81,62 @@ def admit(config: Config, host: Callable[[], DesiredHost | None], hashed: str) -
             raise Failed(f"there is no {config.hosts_file}", "Run: gpucluster apply")
         now = int(time.time())
         after = host_entries.without_removed(host_entries.put_hash(before, node, hashed, now), cluster, now)
-        state = DirectoryState.read(config, directory.search(config.hosts_dn, "one", ["userPassword"]))
-        _store(config, directory, state, before, after)
+        _store_hosts(config, before, after)
     return node.name
+
+
+def renew(config: Config, names: Collection[str], off: Collection[str] = ()) -> tuple[dict[str, HostEntry], bool]:
+    """Make another password for each of these hosts, which the directory accepts beside the one before. Where hosts
+    have not confirmed an earlier one, those come first, and no other password is made.
+
+    Args:
+        off: hosts that can't confirm anything now. They keep the passwords that they have.
+
+    Returns:
+        The entries whose host has to confirm its password, and whether passwords were made.
+
+    Raises:
+        Refused: this cluster has no directory.
+        Failed: the directory or its lock is not available, or the file of passwords can't be used.
+    """
+    with lock.held():
+        before = _read(config.hosts_file)
+        if before is None:
+            raise Refused(f"there is no {config.hosts_file}", "Run: gpucluster apply")
+        after: Mapping[str, HostEntry] = before
+        is_new = not any(entry.former for name, entry in before.items() if name not in off)
+        if is_new:
+            chosen = [name for name in sorted(names) if name in before and name not in off]
+            after = host_entries.renew(before, chosen, passwords.made, int(time.time()))
+        # Also where the one before was killed between the file and the directory.
+        _store_hosts(config, before, after)
+    return {name: entry for name, entry in after.items() if entry.former and name not in off}, is_new
+
+
+def confirm(config: Config, hash_by_name: Mapping[str, str]) -> None:
+    """End the former passwords of hosts that have confirmed the present one: see `host_entries.confirm`.
+
+    Raises:
+        Failed: the directory or its lock is not available, or the file of passwords can't be used.
+    """
+    with lock.held():
+        before = _read(config.hosts_file) or {}
+        _store_hosts(config, before, host_entries.confirm(before, hash_by_name))
+
+
+def present(config: Config) -> dict[str, HostEntry]:
+    """The entries in the controller's file; none without one.
+
+    Raises:
+        Failed: it is damaged.
+    """
+    return _read(config.hosts_file) or {}
+
+
+def _store_hosts(config: Config, before: Mapping[str, HostEntry], after: Mapping[str, HostEntry]) -> None:
+    directory = Ldap(config.uri)
+    state = DirectoryState.read(config, directory.search(config.hosts_dn, "one", ["userPassword"]))
+    _store(config, directory, state, before, after)
 
 
 def _cluster(config: Config, permanent: Collection[str] | None = None) -> ClusterHosts:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from gpucluster.controller.users import ldif
 from gpucluster.controller.users.config import Config
@@ -43,6 +43,8 @@ class HostEntry:
     Args:
         password: empty where only the host knows it.
         made: when the password was made, in seconds since 1970.
+        former: the hash of the password before, which is accepted as well until the host has confirmed that it uses
+            the present one; empty outside of a rotation.
     """
 
     name: str
@@ -50,6 +52,7 @@ class HostEntry:
     hash: str
     made: int
     instance: str = ""
+    former: str = ""
 
 
 Entries = Mapping[str, HostEntry]
@@ -69,6 +72,9 @@ def text(entries: Entries) -> str:
     hosts = {name: asdict(entry) for name, entry in sorted(entries.items())}
     for fields in hosts.values():
         del fields["name"]
+        # Only a rotation has it: a release before this one reads the file of a cluster whose rotation is complete.
+        if not fields["former"]:
+            del fields["former"]
     return json.dumps({"hosts": hosts}, indent=1) + "\n"
 
 
@@ -122,6 +128,35 @@ def put_hash(entries: Entries, host: DesiredHost, hashed: str, now: int) -> dict
     return {**entries, host.name: HostEntry(host.name, "", hashed, now, host.instance)}
 
 
+def renew(
+    entries: Entries, names: Iterable[str], make: Callable[[int], list[tuple[str, str]]], now: int
+) -> dict[str, HostEntry]:
+    """The entries, with another password for each of these hosts. The one before is accepted as well.
+
+    Args:
+        make: gives this number of new passwords, each with its hash.
+    """
+    chosen = [entries[name] for name in names]
+    new = {
+        entry.name: replace(entry, password=password, hash=hashed, made=now, former=entry.hash)
+        for entry, (password, hashed) in zip(chosen, make(len(chosen)) if chosen else [])
+    }
+    return {**entries, **new}
+
+
+def confirm(entries: Entries, hash_by_name: Mapping[str, str]) -> dict[str, HostEntry]:
+    """The entries, without the former password of these hosts.
+
+    Args:
+        hash_by_name: of the password that the host has confirmed. One that was made again meanwhile stays as it is.
+    """
+
+    def confirmed(entry: HostEntry) -> HostEntry:
+        return replace(entry, former="") if hash_by_name.get(entry.name) == entry.hash else entry
+
+    return {name: confirmed(entry) for name, entry in entries.items()}
+
+
 @dataclass(frozen=True)
 class ClusterHosts:
     """Which hosts exist.
@@ -149,11 +184,14 @@ def without_removed(entries: Entries, cluster: ClusterHosts, now: int) -> dict[s
     return {name: entry for name, entry in entries.items() if stays(entry)}
 
 
-def records(config: Config, entries: Entries, present: Mapping[str, str]) -> list[str]:
+def records(config: Config, entries: Entries, present: Mapping[str, Collection[str]]) -> list[str]:
     """The LDIF records that make the directory's entries of hosts those of the controller's file.
 
+    slapd accepts a bind with any value of userPassword (RFC 4519), and its overlay ppolicy accepts one value in each
+    change: a second one is added by a record of its own (ppolicy_modify of ppolicy.c).
+
     Args:
-        present: name (DN, lower case) -> stored hash, of the entries below the unit.
+        present: name (DN, lower case) -> stored hashes, of the entries below the unit.
     """
     policy = policy_dn(config, "services")
     by_dn = {f"cn={name},{config.hosts_dn}": entry for name, entry in sorted(entries.items())}
@@ -165,6 +203,15 @@ def records(config: Config, entries: Entries, present: Mapping[str, str]) -> lis
             classes = [("objectClass", "organizationalRole"), ("objectClass", "simpleSecurityObject")]
             own = [("cn", entry.name), ("userPassword", entry.hash), ("pwdPolicySubentry", policy)]
             changes.append(ldif.add(dn, [*classes, *own]))
-        elif stored != entry.hash:
+            changes += _also(dn, entry.former)
+        elif entry.former and set(stored) == {entry.former}:
+            # The host binds with this one now.
+            changes += _also(dn, entry.hash)
+        elif set(stored) != {entry.hash, entry.former} - {""}:
             changes.append(ldif.modify(dn, replace={"userPassword": [entry.hash], "pwdPolicySubentry": [policy]}))
+            changes += _also(dn, entry.former)
     return changes
+
+
+def _also(dn: str, hashed: str) -> list[str]:
+    return [ldif.modify(dn, add={"userPassword": [hashed]})] if hashed else []

@@ -118,7 +118,7 @@ class DirectoryState:
         retired_groups: name -> gid, likewise.
         next_uid: the counter's value; 0 where there is none yet.
         next_gid: likewise.
-        hosts: entry (DN, lower case) -> stored hash, of the entries with which hosts bind.
+        hosts: entry (DN, lower case) -> stored hashes, of the entries with which hosts bind.
     """
 
     users: dict[str, DirectoryUser] = field(default_factory=dict)
@@ -128,7 +128,7 @@ class DirectoryState:
     retired_groups: dict[str, int] = field(default_factory=dict)
     next_uid: int = 0
     next_gid: int = 0
-    hosts: dict[str, str] = field(default_factory=dict)
+    hosts: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def read(cls, config: Config, entries: Iterable[Entry]) -> DirectoryState:
@@ -144,7 +144,7 @@ class DirectoryState:
                 group = DirectoryGroup.read(entry)
                 state.groups[group.name] = group
             elif dn.endswith("," + config.hosts_dn.lower()):
-                state.hosts[dn] = entry.get("userpassword", [""])[0]
+                state.hosts[dn] = tuple(entry.get("userpassword", ()))
             else:
                 state._read_numbers(config, dn, entry)
         return state

@@ -100,7 +100,7 @@ def test_an_entry_goes_with_its_host() -> None:
 
 def test_the_directory_is_made_like_the_file() -> None:
     config = Config.parse(CONFIG)
-    present = {host_dn("a"): "hash of a", host_dn("b"): "{CRYPT}another", host_dn("gone"): "x"}
+    present = {host_dn("a"): ("hash of a",), host_dn("b"): ("{CRYPT}another",), host_dn("gone"): ("x",)}
     records = host_entries.records(config, entries(entry("a"), entry("b"), entry("c")), present)
     assert [record.split("\n")[:2] for record in records] == [
         [f"dn: {host_dn('gone')}", "changetype: delete"],
@@ -108,6 +108,48 @@ def test_the_directory_is_made_like_the_file() -> None:
         [f"dn: {host_dn('c')}", "changetype: add"],
     ]
     assert all(f"cn=services,ou=policies,{SUFFIX}" in record for record in records[1:])
+
+
+def test_another_password_is_accepted_beside_the_one_before() -> None:
+    known = entries(entry("a"), entry("b"), HostEntry("gpu-e1", "", hashed("x"), OLD, "i"))
+    after = host_entries.renew(known, ["a", "gpu-e1"], made, NOW)
+    assert after["a"] == HostEntry("a", "new 0", "new hash 0", NOW, "i", "hash of a")
+    # Of a node of an image the controller knew the hash alone.
+    assert after["gpu-e1"] == HostEntry("gpu-e1", "new 1", "new hash 1", NOW, "i", hashed("x"))
+    assert after["b"] == known["b"]
+    assert host_entries.parse(host_entries.text(after)) == after
+    # A host that is made again has no former one.
+    assert host_entries.put(after, [DesiredHost("a", "other")], made, NOW)["a"].former == ""
+
+    confirmed = host_entries.confirm(after, {"a": "new hash 0", "gpu-e1": "of another life", "gone": "x"})
+    assert (confirmed["a"].former, confirmed["gpu-e1"].former) == ("", hashed("x"))
+    assert "former" not in host_entries.text(entries(confirmed["a"], confirmed["b"]))
+    assert host_entries.renew(known, [], lambda _: pytest.fail("no password is made"), NOW) == known
+
+
+def changed(present: tuple[str, ...] | None, former: str = "former") -> list[list[str]]:
+    """The lines about the password in each record that makes an entry of the directory like the file."""
+    found = entries(replace(entry("a"), hash="next", former=former))
+    records = host_entries.records(Config.parse(CONFIG), found, {} if present is None else {host_dn("a"): present})
+    kept = ("changetype", "add", "replace", "delete", "userPassword")
+    return [[line for line in record.splitlines() if line.startswith(kept)] for record in records]
+
+
+def test_the_directory_gets_one_value_in_each_record() -> None:
+    also = ["changetype: modify", "add: userPassword", "userPassword: {}"]
+
+    def adds(value: str) -> list[str]:
+        return [line.format(value) for line in also]
+
+    assert changed(("former", "next")) == changed(("next", "former")) == changed(("next",), "") == []
+    # The host binds with the former one, at every moment.
+    assert changed(("former",)) == [adds("next")]
+    assert changed(("former", "next"), "") == [
+        ["changetype: modify", "replace: userPassword", "userPassword: next", "replace: pwdPolicySubentry"]
+    ]
+    # Of another time, or no entry at all, as a restore leaves it.
+    assert changed(("x",))[0][1:3] == ["replace: userPassword", "userPassword: next"]
+    assert changed(("x",))[1:] == changed(None)[1:] == [adds("former")]
 
 
 def test_the_file_is_read_as_it_was_written() -> None:
