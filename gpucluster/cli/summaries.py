@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpucluster.cli.base import DEFAULT_FILES
@@ -15,6 +15,7 @@ from gpucluster.text import count, printable
 if TYPE_CHECKING:
     from gpucluster.cloud.clusters import CloudContents
     from gpucluster.cluster import Cluster
+    from gpucluster.lifecycle.field_effects import FieldEffect
     from gpucluster.lifecycle.plan import ClusterPlan
     from gpucluster.lifecycle.result import RunResult
     from gpucluster.operations.directory_records import Confirmation
@@ -111,16 +112,18 @@ def changes_text(changes: Sequence[ResourceChange]) -> str:
 
 
 def plan_text(plan: ClusterPlan, command: str = "gpucluster apply") -> str:
-    """What an apply would do, as text: Terraform's changes, the hosts by name, their configuration.
+    """What an apply would do, as text: the changed keys of cluster.yml, Terraform's changes, the hosts by name, their
+    configuration.
 
     Args:
         command: makes the changes.
     """
     from gpucluster.text import count
 
+    fields = _fields_text(plan.fields or ())
     if plan.empty:
-        return "no changes"
-    parts = []
+        return "\n\n".join(filter(None, [fields, "no changes"]))
+    parts = [fields] if fields else []
     changes = [change for change in plan.changes if not change.internal]
     if changes:
         parts.append(f"{count(len(changes), 'change')} of resources\n{changes_text(changes)}")
@@ -138,6 +141,32 @@ def plan_text(plan: ClusterPlan, command: str = "gpucluster apply") -> str:
     total = change_sum(changes) if changes else "resources stay as they are"
     parts.append(f"{total}. Next: {command}")
     return "\n\n".join(parts)
+
+
+def _fields_text(fields: Sequence[FieldEffect]) -> str:
+    """The keys of cluster.yml that differ, each with the effect of its change."""
+    if not fields:
+        return ""
+    width = max(len(each.effect) for each in fields)
+    lines = ["cluster.yml"]
+    for each in fields:
+        lines.append(f"  {each.effect:<{width}}  {_field_text(each)}")
+        # The note explains an effect that is more than the word; of a live one it is in the reference.
+        if each.note and each.effect != "live":
+            lines.append(f"  {'':<{width}}  ({each.note})")
+    return "\n".join(printable(line) for line in lines)
+
+
+def _field_text(field: FieldEffect) -> str:
+    """A changed key with both values; of a part that has come or gone only that."""
+    from gpucluster.cli.value_diff import changed_lines
+
+    if isinstance(field.after, Mapping) and field.before is None:
+        return f"{field.path}: added"
+    if isinstance(field.before, Mapping) and field.after is None:
+        return f"{field.path}: removed"
+    first, *more = changed_lines(field.path, field.before, field.after) or (f"{field.path}: changes",)
+    return " ".join([first, *(line.strip() for line in more)])
 
 
 def _change_lines(change: ResourceChange) -> list[str]:

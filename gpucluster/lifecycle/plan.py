@@ -18,6 +18,7 @@ from gpucluster.events import Sink, warn
 from gpucluster.handover import configuration_diff
 from gpucluster.handover.configuration_diff import ConfigurationDifference
 from gpucluster.lifecycle.configure import Configuration
+from gpucluster.lifecycle.field_effects import FieldEffect, changed_fields, effects
 from gpucluster.lifecycle.provision import Provisioning, lost_controller, lost_homes, lost_state
 from gpucluster.lifecycle.resize import Scaling
 from gpucluster.operations.configuration_record import ConfigurationRecord
@@ -26,7 +27,7 @@ from gpucluster.operations.inquiry import Inquiry, InquiryAnswer
 from gpucluster.operations.users import DirectoryClient
 from gpucluster.rollout.record import remarks
 from gpucluster.slurm.releases import DISTRIBUTION
-from gpucluster.spec import ClusterSpec
+from gpucluster.spec import ClusterSpec, updates
 from gpucluster.terraform.plan import ResourceChange
 from gpucluster.terraform.plan import TerraformPlan as TerraformPlan
 from gpucluster.workspace.run import Run
@@ -48,6 +49,8 @@ class ClusterPlan:
         hosts: the hosts that would be added, removed, replaced or rebooted, by name.
         configuration: what Ansible would configure.
         warnings: what apply would refuse without an option, and what is lost with a controller that is gone.
+        fields: the keys of cluster.yml that differ from those of the last complete apply, with the effect of each; None
+            if these are not known: there was none, or an earlier release made it.
     """
 
     changes: tuple[ResourceChange, ...]
@@ -55,6 +58,7 @@ class ClusterPlan:
     hosts: Scaling
     configuration: tuple[ConfigurationDifference, ...]
     warnings: tuple[str, ...] = ()
+    fields: tuple[FieldEffect, ...] | None = None
 
     @property
     def empty(self) -> bool:
@@ -64,6 +68,7 @@ class ClusterPlan:
     def to_dict(self) -> dict[str, Any]:
         """The plan as a JSON object."""
         return {
+            "fields": None if self.fields is None else [vars(field) for field in self.fields],
             "changes": [vars(change) for change in self.changes],
             "changes_outputs": self.changes_outputs,
             "nodes": {pool: vars(names) for pool, names in self.hosts.pools.items()},
@@ -137,6 +142,7 @@ class Planning:
                     *_other_release(answer.value, self._spec),
                     *(f"apply would refuse this: {what}" for what in _changes_what_stays(answer.value, self._spec)),
                 ),
+                self._fields(resources, hosts, answer.value),
             )
         for warning in plan.warnings:
             warn(self._on_event, "cluster", warning)
@@ -165,6 +171,13 @@ class Planning:
                 *(ConfigurationDifference("users", "change", name) for name in preview.changed),
             ),
         )
+
+    def _fields(
+        self, resources: TerraformPlan, hosts: Scaling, answer: _OnController | None
+    ) -> tuple[FieldEffect, ...] | None:
+        changed = changed_fields(answer.record if answer else None, updates.recorded(self._spec))
+        loses_data = bool(lost_homes(resources) or lost_state(resources))
+        return None if changed is None else effects(changed, hosts, loses_data=loses_data)
 
     def _differences(
         self, outputs: handover.Outputs | None, hosts: Scaling, answer: InquiryAnswer[_OnController]

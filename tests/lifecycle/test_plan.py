@@ -25,7 +25,7 @@ from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.users import UserPreview
 from gpucluster.paths import ClusterPaths
-from gpucluster.spec import ClusterSpec, loads
+from gpucluster.spec import ClusterSpec, loads, updates
 from gpucluster.terraform.plan import ResourceChange
 from gpucluster.terraform.plan import TerraformPlan as TerraformPlan
 from gpucluster.workspace.run import Run
@@ -183,6 +183,43 @@ def test_a_plan_shows_what_is_lost_with_a_controller(tmp_path: Path, action: str
     answers: dict[str, Any] = {} if known else {"outputs": {}}
     plan = _plan(tmp_path, changes=(change,), **answers)
     assert [words in each for each in plan.warnings] == ([True] if words else [])
+
+
+def _recorded(text: str) -> dict[str, Any]:
+    return {**SETTINGS, "complete": True, "fields": updates.recorded(loads(text, "cluster.yml"))}
+
+
+def test_a_plan_names_the_changed_keys_with_the_effect_of_each(tmp_path: Path) -> None:
+    removed = Scaling({"compute": PoolScaling(removed=("compute-3",))}, staying=STAYING)
+    record = _recorded(LOCAL.replace("count: 2", "count: 3").replace("max_count: 4", "max_count: 5"))
+    plan = _plan(tmp_path, hosts=removed, record=record)
+    assert plan_text(plan).splitlines()[:4] == [
+        "cluster.yml",
+        "  drains  pools.compute.count: 3 -> 2",
+        "          (More nodes are live; of fewer the last ones are removed.)",
+        "  live    pools.cpu.max_count: 5 -> 4",
+    ]
+    assert json.loads(json.dumps(plan.to_dict()))["fields"][0] == {
+        "path": "pools.compute.count",
+        "before": 3,
+        "after": 2,
+        "policy": "drains",
+        "effect": "drains",
+        "note": "More nodes are live; of fewer the last ones are removed.",
+    }
+
+
+def test_a_key_that_changes_nothing_on_the_cluster_is_named_beside_no_changes(tmp_path: Path) -> None:
+    plan = _plan(tmp_path, record=_recorded(LOCAL + "verify: {mpi: pmix}\n"))
+    assert plan.empty
+    assert plan_text(plan).splitlines() == ["cluster.yml", '  live  verify.mpi: "pmix" -> ""', "", "no changes"]
+
+
+@pytest.mark.parametrize("record", [None, {**SETTINGS, "complete": True}])
+def test_without_a_record_no_key_is_named(tmp_path: Path, record: Any) -> None:
+    plan = _plan(tmp_path, record=record)
+    assert plan.fields is None
+    assert plan.to_dict()["fields"] is None
 
 
 def test_a_plan_is_json(tmp_path: Path) -> None:
