@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# Jobs that a plan lists by themselves.
+_SHOWN_JOBS = 8
 # What took less is shown as 0.0 s.
 _SHOWN_SECONDS = 0.05
 
@@ -134,6 +136,7 @@ def plan_text(plan: ClusterPlan, command: str = "gpucluster apply") -> str:
         lines += [f"  the controller: {plan.hosts.controller}"] if plan.hosts.controller else []
         lines += [f"  login nodes: {plan.hosts.login}"] if str(plan.hosts.login) else []
         parts.append("\n".join(["nodes", *lines]))
+    parts += [text] if (text := _jobs_text(plan)) else []
     if plan.configuration:
         parts.append(
             "\n".join(["configuration of the hosts", *(f"  {printable(str(each))}" for each in plan.configuration)])
@@ -141,6 +144,23 @@ def plan_text(plan: ClusterPlan, command: str = "gpucluster apply") -> str:
     total = change_sum(changes) if changes else "resources stay as they are"
     parts.append(f"{total}. Next: {command}")
     return "\n\n".join(parts)
+
+
+def _jobs_text(plan: ClusterPlan) -> str:
+    """The jobs on nodes that leave service."""
+    if plan.jobs is None:
+        return f"jobs on these nodes\n  not known: {printable(plan.jobs_error)}"
+    from gpucluster.operations.drain import DRAIN_TIMEOUT
+
+    if not plan.jobs:
+        return ""
+    most = f"{DRAIN_TIMEOUT / 60:.0f} minutes at most (--drain-timeout)"
+    lines = [f"jobs on these nodes: apply waits for them, {most}"]
+    lines += [f"  {printable(str(job))}" for job in plan.jobs[:_SHOWN_JOBS]]
+    if more := plan.jobs[_SHOWN_JOBS:]:
+        users = sorted({job.user for job in more})
+        lines.append(f"  and {count(len(more), 'job')} of {printable(', '.join(users))}")
+    return "\n".join(lines)
 
 
 def _fields_text(fields: Sequence[FieldEffect]) -> str:

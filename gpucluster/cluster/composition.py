@@ -331,6 +331,7 @@ def _phases(
             configuration=configuration,
             record=connections.record,
             directory=connections.directory,
+            draining=draining,
             outputs=ownership.outputs,
             on_event=on_event,
         ),

@@ -19,10 +19,12 @@ from gpucluster.handover import configuration_diff
 from gpucluster.handover.configuration_diff import ConfigurationDifference
 from gpucluster.lifecycle.configure import Configuration
 from gpucluster.lifecycle.field_effects import FieldEffect, changed_fields, effects
+from gpucluster.lifecycle.jobs_hit import JobHit, jobs_hit, leaving
 from gpucluster.lifecycle.provision import Provisioning, lost_controller, lost_homes, lost_state
 from gpucluster.lifecycle.resize import Scaling
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
+from gpucluster.operations.drain import Draining
 from gpucluster.operations.inquiry import Inquiry, InquiryAnswer
 from gpucluster.operations.users import DirectoryClient
 from gpucluster.rollout.record import remarks
@@ -34,6 +36,8 @@ from gpucluster.workspace.run import Run
 
 # Seconds that the controller gets in addition to the time that Terraform needs.
 _LEFT_FOR_THE_CONTROLLER = 5.0
+# Seconds that Slurm gets for its list of jobs, where nodes leave service.
+_FOR_THE_JOBS = 10.0
 
 # Keys of `kubernetes` that kubeadm has written into the cluster, and every pod and node has got.
 _KEPT_BY_KUBERNETES = ("control_plane", "network", "pod_cidr", "service_cidr")
@@ -51,6 +55,9 @@ class ClusterPlan:
         warnings: what apply would refuse without an option, and what is lost with a controller that is gone.
         fields: the keys of cluster.yml that differ from those of the last complete apply, with the effect of each; None
             if these are not known: there was none, or an earlier release made it.
+        jobs: those on nodes that leave service: `apply` waits for them. Empty if no node does; None if they are not
+            known.
+        jobs_error: why they are not known; empty if they are.
     """
 
     changes: tuple[ResourceChange, ...]
@@ -59,6 +66,8 @@ class ClusterPlan:
     configuration: tuple[ConfigurationDifference, ...]
     warnings: tuple[str, ...] = ()
     fields: tuple[FieldEffect, ...] | None = None
+    jobs: tuple[JobHit, ...] | None = ()
+    jobs_error: str = ""
 
     @property
     def empty(self) -> bool:
@@ -74,6 +83,8 @@ class ClusterPlan:
             "nodes": {pool: vars(names) for pool, names in self.hosts.pools.items()},
             "controller": self.hosts.controller,
             "login": vars(self.hosts.login),
+            "jobs": None if self.jobs is None else [vars(job) for job in self.jobs],
+            "jobs_error": self.jobs_error,
             "configuration": [{**vars(difference), "text": str(difference)} for difference in self.configuration],
             "warnings": list(self.warnings),
         }
@@ -91,6 +102,7 @@ class Planning:
     """Plans of one cluster.
 
     Args:
+        draining: asks Slurm for its jobs.
         outputs: reads Terraform's outputs.
     """
 
@@ -102,6 +114,7 @@ class Planning:
         configuration: Configuration,
         record: ConfigurationRecord,
         directory: DirectoryClient,
+        draining: Draining,
         outputs: Callable[[], Mapping[str, Any]],
         on_event: Sink,
     ) -> None:
@@ -110,6 +123,7 @@ class Planning:
         self._configuration = configuration
         self._record = record
         self._directory = directory
+        self._draining = draining
         self._outputs = outputs
         self._on_event = on_event
 
@@ -130,6 +144,7 @@ class Planning:
             resources, hosts = self._provisioning.plan(terraform)
             resources.file.unlink(missing_ok=True)
             answer = inquiry.answer(time.monotonic() + _LEFT_FOR_THE_CONTROLLER)
+            jobs, jobs_error = self._jobs(outputs, resources, hosts)
             plan = ClusterPlan(
                 resources.changes,
                 resources.changes_outputs,
@@ -143,6 +158,8 @@ class Planning:
                     *(f"apply would refuse this: {what}" for what in _changes_what_stays(answer.value, self._spec)),
                 ),
                 self._fields(resources, hosts, answer.value),
+                jobs,
+                jobs_error,
             )
         for warning in plan.warnings:
             warn(self._on_event, "cluster", warning)
@@ -171,6 +188,20 @@ class Planning:
                 *(ConfigurationDifference("users", "change", name) for name in preview.changed),
             ),
         )
+
+    def _jobs(
+        self, outputs: handover.Outputs | None, resources: TerraformPlan, hosts: Scaling
+    ) -> tuple[tuple[JobHit, ...] | None, str]:
+        """The jobs on nodes that leave service, and why they are not known."""
+        nodes = leaving(hosts, resources.changes, self._spec.elastic_pools)
+        if outputs is None or not nodes or self._spec.scheduler == "none":
+            return (), ""
+        if self._spec.scheduler == "kubernetes":
+            return None, "pods are not listed: see `gpucluster kubectl -- get pods --all-namespaces -o wide`"
+        listed = Inquiry(lambda: self._draining.all_jobs(timeout=_FOR_THE_JOBS)).answer(
+            time.monotonic() + _FOR_THE_JOBS
+        )
+        return (None, listed.error) if listed.value is None else (jobs_hit(listed.value, nodes), "")
 
     def _fields(
         self, resources: TerraformPlan, hosts: Scaling, answer: _OnController | None

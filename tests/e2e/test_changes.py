@@ -363,6 +363,11 @@ def test_one_apply_changes_nodes_login_nodes_monitoring_and_the_plugin(site: Sit
     site.write(cluster_yml(nodes=SMALLER, login=2, enroot=True, plugin=NEXT, monitoring="login-2"))
     plan = site.good("plan")
     assert plan["login"]["added"] == [SECOND]
+    # The job of the node that goes is named, and none of the node that stays.
+    assert [(job["id"], job["user"], job["nodes"]) for job in plan["jobs"]] == [(last, "alice", ["compute-1"])]
+    effects = {field["path"]: field["effect"] for field in plan["fields"]}
+    assert (effects["pools.compute.count"], effects["login.count"]) == ("drains", "live")
+    assert effects["monitoring.host"] == "live"
     run = site.start("apply")
     read_until(run, f"job {last} of alice on compute-1")
     release(site, "last")

@@ -23,6 +23,7 @@ from gpucluster.lifecycle.plan import ClusterPlan, Planning, refuse_what_stays
 from gpucluster.lifecycle.resize import PoolScaling, Replacement, Scaling
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
+from gpucluster.operations.drain import SlurmJob
 from gpucluster.operations.users import UserPreview
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec, loads, updates
@@ -56,6 +57,15 @@ class Double:
     users: UserPreview | Exception = NOBODY
     outputs: Mapping[str, Any] = field(default_factory=lambda: OUTPUTS)
     missing_keys: tuple[str, ...] = ()
+    running: tuple[SlurmJob, ...] | Exception = ()
+    asked_for_jobs: int = 0
+
+    def all_jobs(self, *, timeout: float) -> tuple[SlurmJob, ...]:
+        assert timeout <= 10
+        self.asked_for_jobs += 1
+        if isinstance(self.running, Exception):
+            raise self.running
+        return self.running
 
     def prepare(self, _run: Run, *, preflight: bool, only_look: bool) -> Double:
         assert preflight
@@ -86,21 +96,25 @@ class Double:
         return self.users
 
 
-def _plan(tmp_path: Path, events: list[Event] | None = None, **answers: Any) -> ClusterPlan:
-    spec = loads(LOCAL, "cluster.yml")
+def _plan(
+    tmp_path: Path, events: list[Event] | None = None, *, text: str = LOCAL, asked: int | None = None, **answers: Any
+) -> ClusterPlan:
+    spec = loads(text, "cluster.yml")
     double: Any = Double(spec, **answers)
     paths = ClusterPaths(tmp_path)
     paths.create()
     on_event = ignore if events is None else events.append
     planning = Planning(
-        spec=spec, provisioning=double, configuration=double, record=double, directory=double,
+        spec=spec, provisioning=double, configuration=double, record=double, directory=double, draining=double,
         outputs=lambda: double.outputs, on_event=on_event,
     )  # fmt: skip
-    return planning.plan(Run("plan", paths, ignore), preflight=True)
+    plan = planning.plan(Run("plan", paths, ignore), preflight=True)
+    assert asked in (None, double.asked_for_jobs)
+    return plan
 
 
 def test_a_cluster_that_matches_the_file_has_no_changes(tmp_path: Path) -> None:
-    plan = _plan(tmp_path)
+    plan = _plan(tmp_path, asked=0)
     assert plan.empty
     assert plan_text(plan) == "no changes"
     assert plan.to_dict()["changes"] == []
@@ -183,6 +197,42 @@ def test_a_plan_shows_what_is_lost_with_a_controller(tmp_path: Path, action: str
     answers: dict[str, Any] = {} if known else {"outputs": {}}
     plan = _plan(tmp_path, changes=(change,), **answers)
     assert [words in each for each in plan.warnings] == ([True] if words else [])
+
+
+REMOVED = Scaling({"compute": PoolScaling(removed=("compute-2",))}, staying=STAYING)
+JOBS = (SlurmJob("7", "alice", "1:00:00", "compute-[1-2]"), SlurmJob("8", "bob", "5:00", "compute-1"))
+
+
+def test_the_jobs_on_nodes_that_leave_are_named_with_user_node_and_time(tmp_path: Path) -> None:
+    plan = _plan(tmp_path, hosts=REMOVED, running=JOBS, asked=1)
+    assert "  job 7 of alice on compute-2 (1:00:00 left)" in plan_text(plan).splitlines()
+    assert "bob" not in plan_text(plan)
+    data = plan.to_dict()
+    assert json.loads(json.dumps(data["jobs"])) == [
+        {"id": "7", "user": "alice", "left": "1:00:00", "left_s": 3600, "nodes": ["compute-2"]}
+    ]
+    assert data["jobs_error"] == ""
+
+
+def test_many_jobs_are_shortened_to_those_that_run_longest(tmp_path: Path) -> None:
+    many = tuple(SlurmJob(str(number), f"u{number}", f"{number}:00", "compute-2") for number in range(1, 12))
+    lines = plan_text(_plan(tmp_path, hosts=REMOVED, running=many)).splitlines()
+    assert "  job 11 of u11 on compute-2 (11:00 left)" in lines
+    assert "  and 3 jobs of u1, u2, u3" in lines
+
+
+def test_a_plan_goes_on_without_an_answer_of_slurm_and_reports_it(tmp_path: Path) -> None:
+    plan = _plan(tmp_path, hosts=REMOVED, running=ToolError("slurmctld is down"))
+    assert plan.jobs is None
+    assert "jobs on these nodes\n  not known: slurmctld is down" in plan_text(plan)
+    assert (plan.to_dict()["jobs"], plan.to_dict()["jobs_error"]) == (None, "slurmctld is down")
+
+
+@pytest.mark.parametrize(("scheduler", "jobs", "why"), [("none", (), ""), ("kubernetes", None, "pods are not listed")])
+def test_another_scheduler_has_no_jobs_of_slurm(tmp_path: Path, scheduler: str, jobs: Any, why: str) -> None:
+    plan = _plan(tmp_path, text=f"{MINIMAL}scheduler: {scheduler}\n", hosts=REMOVED, running=JOBS, asked=0)
+    assert plan.jobs == jobs
+    assert why in plan.jobs_error
 
 
 def _recorded(text: str) -> dict[str, Any]:
