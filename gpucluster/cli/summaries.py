@@ -15,6 +15,7 @@ from gpucluster.text import count, printable
 if TYPE_CHECKING:
     from gpucluster.cloud.clusters import CloudContents
     from gpucluster.cluster import Cluster
+    from gpucluster.lifecycle.duration import Duration
     from gpucluster.lifecycle.field_effects import FieldEffect
     from gpucluster.lifecycle.plan import ClusterPlan
     from gpucluster.lifecycle.result import RunResult
@@ -141,9 +142,20 @@ def plan_text(plan: ClusterPlan, command: str = "gpucluster apply") -> str:
         parts.append(
             "\n".join(["configuration of the hosts", *(f"  {printable(str(each))}" for each in plan.configuration)])
         )
+    parts += [_duration_text(plan.duration)] if plan.duration else []
     total = change_sum(changes) if changes else "resources stay as they are"
     parts.append(f"{total}. Next: {command}")
     return "\n\n".join(parts)
+
+
+def _duration_text(duration: Duration) -> str:
+    """How long an apply will take, and from where that is known."""
+    from gpucluster.cli.output import seconds
+
+    if duration.median_s is None or duration.p90_s is None:
+        return f"time: not known ({duration.source})"
+    times = f"{seconds(duration.median_s)}, in 9 of 10 runs at most {seconds(duration.p90_s)}"
+    return f"time: {times}\n  from {count(duration.runs, 'run')}, {duration.work}: {printable(duration.source)}"
 
 
 def _jobs_text(plan: ClusterPlan) -> str:

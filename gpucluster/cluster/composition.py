@@ -46,6 +46,7 @@ from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
 from gpucluster.terraform.lock import StateLock
 from gpucluster.workspace.login_keys import LoginKeys
+from gpucluster.workspace.run_history import past_runs
 from gpucluster.workspace.saved_state import SavedState
 
 
@@ -332,6 +333,7 @@ def _phases(
             record=connections.record,
             directory=connections.directory,
             draining=draining,
+            past_runs=lambda: past_runs(paths),
             outputs=ownership.outputs,
             on_event=on_event,
         ),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gpucluster import handover
@@ -18,6 +18,7 @@ from gpucluster.events import Sink, warn
 from gpucluster.handover import configuration_diff
 from gpucluster.handover.configuration_diff import ConfigurationDifference
 from gpucluster.lifecycle.configure import Configuration
+from gpucluster.lifecycle.duration import Duration, Work, expected
 from gpucluster.lifecycle.field_effects import FieldEffect, changed_fields, effects
 from gpucluster.lifecycle.jobs_hit import JobHit, jobs_hit, leaving
 from gpucluster.lifecycle.provision import Provisioning, lost_controller, lost_homes, lost_state
@@ -33,6 +34,7 @@ from gpucluster.spec import ClusterSpec, updates
 from gpucluster.terraform.plan import ResourceChange
 from gpucluster.terraform.plan import TerraformPlan as TerraformPlan
 from gpucluster.workspace.run import Run
+from gpucluster.workspace.run_history import PastRun
 
 # Seconds that the controller gets in addition to the time that Terraform needs.
 _LEFT_FOR_THE_CONTROLLER = 5.0
@@ -58,6 +60,7 @@ class ClusterPlan:
         jobs: those on nodes that leave service: `apply` waits for them. Empty if no node does; None if they are not
             known.
         jobs_error: why they are not known; empty if they are.
+        duration: how long an apply will take; None if it would change nothing.
     """
 
     changes: tuple[ResourceChange, ...]
@@ -68,6 +71,7 @@ class ClusterPlan:
     fields: tuple[FieldEffect, ...] | None = None
     jobs: tuple[JobHit, ...] | None = ()
     jobs_error: str = ""
+    duration: Duration | None = None
 
     @property
     def empty(self) -> bool:
@@ -85,6 +89,7 @@ class ClusterPlan:
             "login": vars(self.hosts.login),
             "jobs": None if self.jobs is None else [vars(job) for job in self.jobs],
             "jobs_error": self.jobs_error,
+            "duration": vars(self.duration) if self.duration else None,
             "configuration": [{**vars(difference), "text": str(difference)} for difference in self.configuration],
             "warnings": list(self.warnings),
         }
@@ -103,6 +108,7 @@ class Planning:
 
     Args:
         draining: asks Slurm for its jobs.
+        past_runs: reads the runs of this cluster on this machine.
         outputs: reads Terraform's outputs.
     """
 
@@ -115,6 +121,7 @@ class Planning:
         record: ConfigurationRecord,
         directory: DirectoryClient,
         draining: Draining,
+        past_runs: Callable[[], tuple[PastRun, ...]],
         outputs: Callable[[], Mapping[str, Any]],
         on_event: Sink,
     ) -> None:
@@ -124,6 +131,7 @@ class Planning:
         self._record = record
         self._directory = directory
         self._draining = draining
+        self._past_runs = past_runs
         self._outputs = outputs
         self._on_event = on_event
 
@@ -161,6 +169,8 @@ class Planning:
                 jobs,
                 jobs_error,
             )
+        if not plan.empty:
+            plan = replace(plan, duration=self._duration(plan, outputs))
         for warning in plan.warnings:
             warn(self._on_event, "cluster", warning)
         return plan
@@ -188,6 +198,15 @@ class Planning:
                 *(ConfigurationDifference("users", "change", name) for name in preview.changed),
             ),
         )
+
+    def _duration(self, plan: ClusterPlan, outputs: handover.Outputs | None) -> Duration:
+        work = Work.of(
+            first=outputs is None,
+            hosts=plan.hosts.touched + (outputs is None),
+            resources=any(not change.internal for change in plan.changes),
+            configuration=bool(plan.configuration),
+        )
+        return expected(work, self._past_runs(), cloud=self._spec.cloud.provider)
 
     def _jobs(
         self, outputs: handover.Outputs | None, resources: TerraformPlan, hosts: Scaling
@@ -232,11 +251,16 @@ class Planning:
         )
 
 
-def refuse_what_stays(spec: ClusterSpec, controller: ControllerConnection, record: ConfigurationRecord) -> None:
+def refuse_what_stays(
+    spec: ClusterSpec, controller: ControllerConnection, record: ConfigurationRecord
+) -> Mapping[str, Any] | None:
     """Refuse to give a cluster another scheduler, or Kubernetes other networks: what is installed would go on beside
     the new one.
 
     A controller that does not answer is refused by what needs it.
+
+    Returns:
+        How the hosts were configured last; None if it is not known.
 
     Raises:
         InputError: the hosts were configured with something else. Nothing was changed.
@@ -244,10 +268,11 @@ def refuse_what_stays(spec: ClusterSpec, controller: ControllerConnection, recor
     try:
         recorded = record.read() if controller.hosts() else None
     except GpuClusterError:
-        return
+        return None
     for what in _changes_what_stays(_OnController(recorded), spec):
         hint = "Write what it has, or build another cluster; see docs/how-to/kubernetes.md for what they may share"
         raise InputError(what, where=str(spec.file), hint=hint)
+    return recorded
 
 
 def _changes_what_stays(answer: _OnController | None, spec: ClusterSpec) -> Iterator[str]:

@@ -30,6 +30,7 @@ from gpucluster.spec import ClusterSpec, loads, updates
 from gpucluster.terraform.plan import ResourceChange
 from gpucluster.terraform.plan import TerraformPlan as TerraformPlan
 from gpucluster.workspace.run import Run
+from gpucluster.workspace.run_history import PastRun
 from tests.spec.spec_texts import LOCAL, MINIMAL
 
 OUTPUTS = json.loads((Path(__file__).parents[1] / "golden" / "local_demo" / "outputs.json").read_text())
@@ -59,6 +60,7 @@ class Double:
     missing_keys: tuple[str, ...] = ()
     running: tuple[SlurmJob, ...] | Exception = ()
     asked_for_jobs: int = 0
+    past_runs: tuple[PastRun, ...] = ()
 
     def all_jobs(self, *, timeout: float) -> tuple[SlurmJob, ...]:
         assert timeout <= 10
@@ -106,7 +108,7 @@ def _plan(
     on_event = ignore if events is None else events.append
     planning = Planning(
         spec=spec, provisioning=double, configuration=double, record=double, directory=double, draining=double,
-        outputs=lambda: double.outputs, on_event=on_event,
+        past_runs=lambda: double.past_runs, outputs=lambda: double.outputs, on_event=on_event,
     )  # fmt: skip
     plan = planning.plan(Run("plan", paths, ignore), preflight=True)
     assert asked in (None, double.asked_for_jobs)
@@ -157,7 +159,8 @@ def test_a_node_that_is_removed_is_named_once(tmp_path: Path) -> None:
     plan = _plan(tmp_path, hosts=scaling)
     assert plan.configuration == ()
     end = "resources stay as they are. Next: gpucluster apply"
-    assert plan_text(plan) == f"nodes\n  pool compute: compute-1 to remove\n\n{end}"
+    time = "time: not known (no comparable runs of this cluster on this machine)"
+    assert plan_text(plan) == f"nodes\n  pool compute: compute-1 to remove\n\n{time}\n\n{end}"
 
 
 def test_a_plan_ends_with_a_sum_and_the_next_command(tmp_path: Path) -> None:
@@ -186,7 +189,7 @@ def test_a_plan_shows_values_and_what_forces_a_replacement(tmp_path: Path) -> No
     assert lines[1].startswith("  ± the file system: replace")
     assert "      availability_domain: AD-1 -> AD-2  # forces the replacement" in lines
     assert f'      long: "{"x" * 100}" -> ["y"]' in lines
-    assert lines[-4:-2] == ["  + the VCN: create", "      module.network.oci_core_vcn.this"]
+    assert lines[-6:-4] == ["  + the VCN: create", "      module.network.oci_core_vcn.this"]
 
 
 @pytest.mark.parametrize(("action", "known", "words"), [
@@ -233,6 +236,28 @@ def test_another_scheduler_has_no_jobs_of_slurm(tmp_path: Path, scheduler: str, 
     plan = _plan(tmp_path, text=f"{MINIMAL}scheduler: {scheduler}\n", hosts=REMOVED, running=JOBS, asked=0)
     assert plan.jobs == jobs
     assert why in plan.jobs_error
+
+
+def test_the_time_is_that_of_comparable_runs_of_this_cluster(tmp_path: Path) -> None:
+    past = tuple(
+        PastRun("x", "apply", "success", "", elapsed=took, work={"kind": "hosts", "hosts": 1})
+        for took in (90.0, 60.0, 75.0)
+    )
+    plan = _plan(tmp_path, hosts=REMOVED, past_runs=past)
+    lines = plan_text(plan).splitlines()
+    assert "time: 1 min 15 s, in 9 of 10 runs at most 1 min 30 s" in lines
+    assert "  from 3 runs, hosts: runs of this cluster on this machine" in lines
+    assert plan.to_dict()["duration"] == {
+        "work": "hosts",
+        "runs": 3,
+        "median_s": 75.0,
+        "p90_s": 90.0,
+        "source": "runs of this cluster on this machine",
+    }
+    assert _plan(tmp_path).to_dict()["duration"] is None
+    first = _plan(tmp_path, outputs={}, changes=(ADOPTED,))
+    assert first.duration is not None
+    assert first.duration.work == "first apply"
 
 
 def _recorded(text: str) -> dict[str, Any]:
