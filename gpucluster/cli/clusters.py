@@ -182,11 +182,12 @@ def policies(context: Context) -> None:
 @command("plan", short_help="Show what apply would change.")
 @PROVIDER
 @click.option("--detailed-exitcode", is_flag=True, help=f"Exit with {EXIT_CHANGES} when there are changes.")
+@click.option("--refresh-prices", is_flag=True, help="Fetch Oracle's public price list first.")
 @SKIP_PREFLIGHT
-def plan(context: Context, provider: str, detailed_exitcode: bool, skip_preflight: bool) -> None:
+def plan(context: Context, provider: str, detailed_exitcode: bool, refresh_prices: bool, skip_preflight: bool) -> None:
     """Show what apply would change, node by node. Changes nothing."""
     with cluster_of(context, provider) as (cluster, reporter):
-        planned = cluster.plan(preflight=not skip_preflight)
+        planned = cluster.plan(preflight=not skip_preflight, refresh_prices=refresh_prices)
         program = program_of(cluster)
         reporter.result({"command": "plan", **planned.to_dict()}, plan_text(planned, f"{program} apply"))
     if not planned.empty and detailed_exitcode:

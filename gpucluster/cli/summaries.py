@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gpucluster.cluster import Cluster
     from gpucluster.lifecycle.duration import Duration
     from gpucluster.lifecycle.field_effects import FieldEffect
+    from gpucluster.lifecycle.hourly_price import HourlyPrice
     from gpucluster.lifecycle.plan import ClusterPlan
     from gpucluster.lifecycle.result import RunResult
     from gpucluster.operations.directory_records import Confirmation
@@ -142,10 +143,22 @@ def plan_text(plan: ClusterPlan, command: str = "gpucluster apply") -> str:
         parts.append(
             "\n".join(["configuration of the hosts", *(f"  {printable(str(each))}" for each in plan.configuration)])
         )
+    parts += [_price_text(plan.price)] if plan.price else []
     parts += [_duration_text(plan.duration)] if plan.duration else []
     total = change_sum(changes) if changes else "resources stay as they are"
     parts.append(f"{total}. Next: {command}")
     return "\n\n".join(parts)
+
+
+def _price_text(price: HourlyPrice) -> str:
+    """What an hour costs, before, after, and with all elastic nodes."""
+    before = "not known" if price.before is None else f"{price.before:.2f}"
+    lines = [f"price of an hour: {before} -> {price.after:.2f} {price.currency}"]
+    if price.at_limits != price.after:
+        lines[0] += f", {price.at_limits:.2f} with all elastic nodes"
+    if price.unknown:
+        lines.append(f"  without {', '.join(price.unknown)}: the price is not known")
+    return "\n".join([*lines, f"  instances only; {price.source}"])
 
 
 def _duration_text(duration: Duration) -> str:

@@ -11,6 +11,7 @@ from gpucluster import __version__, handover
 from gpucluster.cloud.providers import CloudProvider, open_cloud
 from gpucluster.cluster.clients import CloudClients, Programs
 from gpucluster.events import Sink, one_at_a_time
+from gpucluster.lifecycle import price_list
 from gpucluster.lifecycle.adoption import Adoption
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.build import Building
@@ -334,6 +335,7 @@ def _phases(
             directory=connections.directory,
             draining=draining,
             past_runs=lambda: past_runs(paths),
+            prices=lambda: price_list.read(paths),
             outputs=ownership.outputs,
             on_event=on_event,
         ),

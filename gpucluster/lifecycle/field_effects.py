@@ -57,10 +57,14 @@ def changed_fields(recorded: Mapping[str, Any] | None, now: Mapping[str, Any]) -
         recorded: the configuration record of the controller.
         now: what `updates.recorded` has of cluster.yml.
     """
-    before = (recorded or {}).get("fields")
-    if not isinstance(before, Mapping) or not (recorded or {}).get("complete"):
-        return None
-    return updates.changes(before, now)
+    before = last_fields(recorded)
+    return None if before is None else updates.changes(before, now)
+
+
+def last_fields(recorded: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """The values of cluster.yml at the last complete apply; None if they are not known."""
+    fields = (recorded or {}).get("fields")
+    return fields if isinstance(fields, Mapping) and (recorded or {}).get("complete") else None
 
 
 def _effect(change: FieldChange, hosts: Scaling, loses_data: bool) -> UpdatePolicy:

@@ -19,7 +19,8 @@ from gpucluster.handover import configuration_diff
 from gpucluster.handover.configuration_diff import ConfigurationDifference
 from gpucluster.lifecycle.configure import Configuration
 from gpucluster.lifecycle.duration import Duration, Work, expected
-from gpucluster.lifecycle.field_effects import FieldEffect, changed_fields, effects
+from gpucluster.lifecycle.field_effects import FieldEffect, changed_fields, effects, last_fields
+from gpucluster.lifecycle.hourly_price import HourlyPrice, hourly_price
 from gpucluster.lifecycle.jobs_hit import JobHit, jobs_hit, leaving
 from gpucluster.lifecycle.provision import Provisioning, lost_controller, lost_homes, lost_state
 from gpucluster.lifecycle.resize import Scaling
@@ -28,6 +29,7 @@ from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import Draining
 from gpucluster.operations.inquiry import Inquiry, InquiryAnswer
 from gpucluster.operations.users import DirectoryClient
+from gpucluster.prices import PriceList
 from gpucluster.rollout.record import remarks
 from gpucluster.slurm.releases import DISTRIBUTION
 from gpucluster.spec import ClusterSpec, updates
@@ -61,6 +63,7 @@ class ClusterPlan:
             known.
         jobs_error: why they are not known; empty if they are.
         duration: how long an apply will take; None if it would change nothing.
+        price: what the hosts cost an hour, before and after; None if apply would change nothing.
     """
 
     changes: tuple[ResourceChange, ...]
@@ -72,6 +75,7 @@ class ClusterPlan:
     jobs: tuple[JobHit, ...] | None = ()
     jobs_error: str = ""
     duration: Duration | None = None
+    price: HourlyPrice | None = None
 
     @property
     def empty(self) -> bool:
@@ -90,6 +94,7 @@ class ClusterPlan:
             "jobs": None if self.jobs is None else [vars(job) for job in self.jobs],
             "jobs_error": self.jobs_error,
             "duration": vars(self.duration) if self.duration else None,
+            "price": vars(self.price) if self.price else None,
             "configuration": [{**vars(difference), "text": str(difference)} for difference in self.configuration],
             "warnings": list(self.warnings),
         }
@@ -109,6 +114,7 @@ class Planning:
     Args:
         draining: asks Slurm for its jobs.
         past_runs: reads the runs of this cluster on this machine.
+        prices: reads the price list.
         outputs: reads Terraform's outputs.
     """
 
@@ -122,6 +128,7 @@ class Planning:
         directory: DirectoryClient,
         draining: Draining,
         past_runs: Callable[[], tuple[PastRun, ...]],
+        prices: Callable[[], PriceList],
         outputs: Callable[[], Mapping[str, Any]],
         on_event: Sink,
     ) -> None:
@@ -132,6 +139,7 @@ class Planning:
         self._directory = directory
         self._draining = draining
         self._past_runs = past_runs
+        self._prices = prices
         self._outputs = outputs
         self._on_event = on_event
 
@@ -170,7 +178,8 @@ class Planning:
                 jobs_error,
             )
         if not plan.empty:
-            plan = replace(plan, duration=self._duration(plan, outputs))
+            price = self._price(outputs, answer.value)
+            plan = replace(plan, duration=self._duration(plan, outputs), price=price)
         for warning in plan.warnings:
             warn(self._on_event, "cluster", warning)
         return plan
@@ -198,6 +207,10 @@ class Planning:
                 *(ConfigurationDifference("users", "change", name) for name in preview.changed),
             ),
         )
+
+    def _price(self, outputs: handover.Outputs | None, answer: _OnController | None) -> HourlyPrice:
+        before = {} if outputs is None else last_fields(answer.record if answer else None)
+        return hourly_price(before, updates.recorded(self._spec), self._prices(), self._spec.autoscaler.prices)
 
     def _duration(self, plan: ClusterPlan, outputs: handover.Outputs | None) -> Duration:
         work = Work.of(

@@ -26,6 +26,7 @@ from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import SlurmJob
 from gpucluster.operations.users import UserPreview
 from gpucluster.paths import ClusterPaths
+from gpucluster.prices import PriceList, shipped
 from gpucluster.spec import ClusterSpec, loads, updates
 from gpucluster.terraform.plan import ResourceChange
 from gpucluster.terraform.plan import TerraformPlan as TerraformPlan
@@ -108,7 +109,8 @@ def _plan(
     on_event = ignore if events is None else events.append
     planning = Planning(
         spec=spec, provisioning=double, configuration=double, record=double, directory=double, draining=double,
-        past_runs=lambda: double.past_runs, outputs=lambda: double.outputs, on_event=on_event,
+        past_runs=lambda: double.past_runs, prices=lambda: PriceList.parse(shipped()),
+        outputs=lambda: double.outputs, on_event=on_event,
     )  # fmt: skip
     plan = planning.plan(Run("plan", paths, ignore), preflight=True)
     assert asked in (None, double.asked_for_jobs)
@@ -159,8 +161,11 @@ def test_a_node_that_is_removed_is_named_once(tmp_path: Path) -> None:
     plan = _plan(tmp_path, hosts=scaling)
     assert plan.configuration == ()
     end = "resources stay as they are. Next: gpucluster apply"
-    time = "time: not known (no comparable runs of this cluster on this machine)"
-    assert plan_text(plan) == f"nodes\n  pool compute: compute-1 to remove\n\n{time}\n\n{end}"
+    text = plan_text(plan)
+    assert text.startswith("nodes\n  pool compute: compute-1 to remove\n\n")
+    assert text.count("compute-1") == 1
+    assert "time: not known (no comparable runs of this cluster on this machine)" in text
+    assert text.endswith(f"\n\n{end}")
 
 
 def test_a_plan_ends_with_a_sum_and_the_next_command(tmp_path: Path) -> None:
@@ -189,7 +194,8 @@ def test_a_plan_shows_values_and_what_forces_a_replacement(tmp_path: Path) -> No
     assert lines[1].startswith("  ± the file system: replace")
     assert "      availability_domain: AD-1 -> AD-2  # forces the replacement" in lines
     assert f'      long: "{"x" * 100}" -> ["y"]' in lines
-    assert lines[-6:-4] == ["  + the VCN: create", "      module.network.oci_core_vcn.this"]
+    made = lines.index("  + the VCN: create")
+    assert lines[made : made + 3] == ["  + the VCN: create", "      module.network.oci_core_vcn.this", ""]
 
 
 @pytest.mark.parametrize(("action", "known", "words"), [
@@ -258,6 +264,24 @@ def test_the_time_is_that_of_comparable_runs_of_this_cluster(tmp_path: Path) -> 
     first = _plan(tmp_path, outputs={}, changes=(ADOPTED,))
     assert first.duration is not None
     assert first.duration.work == "first apply"
+
+
+def test_the_price_of_an_hour_is_that_of_the_last_apply_and_of_now(tmp_path: Path) -> None:
+    h100 = LOCAL.replace("BM.GPU4.8", "BM.GPU.H100.8")
+    record = _recorded(h100.replace("count: 2", "count: 3"))
+    plan = _plan(tmp_path, text=h100, hosts=REMOVED, record=record)
+    assert plan.price is not None
+    assert plan.price.before == pytest.approx(plan.price.after + 80)
+    (line,) = [line for line in plan_text(plan).splitlines() if line.startswith("price of an hour: ")]
+    assert f"{plan.price.before:.2f} -> {plan.price.after:.2f} USD, {plan.price.at_limits:.2f} with all elastic" in line
+    data = json.loads(json.dumps(plan.to_dict()))["price"]
+    assert list(data) == ["before", "after", "at_limits", "unknown", "currency", "source"]
+    assert _plan(tmp_path).to_dict()["price"] is None
+    # The list has no price of BM.GPU4.8.
+    assert "  without BM.GPU4.8: the price is not known" in plan_text(_plan(tmp_path, hosts=REMOVED)).splitlines()
+    first = _plan(tmp_path, outputs={}, changes=(ADOPTED,)).price
+    assert first is not None
+    assert first.before == 0
 
 
 def _recorded(text: str) -> dict[str, Any]:
