@@ -23,6 +23,7 @@ from gpucluster.cli.base import (
     open_cluster,
     reporting,
 )
+from gpucluster.cli.plan_report import plan_text, write_markdown
 from gpucluster.cli.summaries import (
     change_sum,
     changes_text,
@@ -30,7 +31,6 @@ from gpucluster.cli.summaries import (
     instances_text,
     next_steps,
     place,
-    plan_text,
     program_of,
     status_text,
     summary,
@@ -183,13 +183,28 @@ def policies(context: Context) -> None:
 @PROVIDER
 @click.option("--detailed-exitcode", is_flag=True, help=f"Exit with {EXIT_CHANGES} when there are changes.")
 @click.option("--refresh-prices", is_flag=True, help="Fetch Oracle's public price list first.")
+@click.option("--full", is_flag=True, help="Show every line whole, and not on one screen.")
+@click.option("--markdown", type=click.Path(), metavar="FILE", help="Write the plan for a merge request, too.")
 @SKIP_PREFLIGHT
-def plan(context: Context, provider: str, detailed_exitcode: bool, refresh_prices: bool, skip_preflight: bool) -> None:
+def plan(
+    context: Context,
+    provider: str,
+    detailed_exitcode: bool,
+    refresh_prices: bool,
+    full: bool,
+    markdown: str | None,
+    skip_preflight: bool,
+) -> None:
     """Show what apply would change, node by node. Changes nothing."""
     with cluster_of(context, provider) as (cluster, reporter):
+        from pathlib import Path
+
         planned = cluster.plan(preflight=not skip_preflight, refresh_prices=refresh_prices)
         program = program_of(cluster)
-        reporter.result({"command": "plan", **planned.to_dict()}, plan_text(planned, f"{program} apply"))
+        if markdown:
+            write_markdown(planned, Path(markdown), cluster.spec.name)
+        text = plan_text(planned, f"{program} apply", full=full)
+        reporter.result({"command": "plan", **planned.to_dict()}, text)
     if not planned.empty and detailed_exitcode:
         sys.exit(EXIT_CHANGES)
 

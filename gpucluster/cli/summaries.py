@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpucluster.cli.base import DEFAULT_FILES
@@ -15,18 +15,12 @@ from gpucluster.text import count, printable
 if TYPE_CHECKING:
     from gpucluster.cloud.clusters import CloudContents
     from gpucluster.cluster import Cluster
-    from gpucluster.lifecycle.duration import Duration
-    from gpucluster.lifecycle.field_effects import FieldEffect
-    from gpucluster.lifecycle.hourly_price import HourlyPrice
-    from gpucluster.lifecycle.plan import ClusterPlan
     from gpucluster.lifecycle.result import RunResult
     from gpucluster.operations.directory_records import Confirmation
     from gpucluster.terraform.plan import ResourceChange
 
 T = TypeVar("T")
 
-# Jobs that a plan lists by themselves.
-_SHOWN_JOBS = 8
 # What took less is shown as 0.0 s.
 _SHOWN_SECONDS = 0.05
 
@@ -98,7 +92,8 @@ def next_steps(cluster: Cluster, result: RunResult) -> str:
     return "\n".join(lines)
 
 
-_ACTIONS = {"create": "+", "update": "~", "delete": "-", "replace": "±", "import": "="}
+#: The sign of each action, as Terraform has them.
+SIGNS = {"create": "+", "update": "~", "delete": "-", "replace": "±", "import": "="}
 
 
 _DONE = {"create": "created", "update": "changed", "replace": "replaced", "delete": "deleted", "import": "adopted"}
@@ -107,111 +102,12 @@ _DONE = {"create": "created", "update": "changed", "replace": "replaced", "delet
 def change_sum(changes: Sequence[ResourceChange]) -> str:
     """How many changes there are of each action: "17 to create, 1 to delete"."""
     counted = Counter(change.action for change in changes)
-    return ", ".join(f"{counted[action]} to {action}" for action in sorted(counted, key=list(_ACTIONS).index))
+    return ", ".join(f"{counted[action]} to {action}" for action in sorted(counted, key=list(SIGNS).index))
 
 
 def changes_text(changes: Sequence[ResourceChange]) -> str:
     """Changes of resources, each with its values."""
     return "\n".join(printable(line) for change in changes for line in _change_lines(change))
-
-
-def plan_text(plan: ClusterPlan, command: str = "gpucluster apply") -> str:
-    """What an apply would do, as text: the changed keys of cluster.yml, Terraform's changes, the hosts by name, their
-    configuration.
-
-    Args:
-        command: makes the changes.
-    """
-    from gpucluster.text import count
-
-    fields = _fields_text(plan.fields or ())
-    if plan.empty:
-        return "\n\n".join(filter(None, [fields, "no changes"]))
-    parts = [fields] if fields else []
-    changes = [change for change in plan.changes if not change.internal]
-    if changes:
-        parts.append(f"{count(len(changes), 'change')} of resources\n{changes_text(changes)}")
-    elif plan.changes or plan.changes_outputs:
-        parts.append("notes in Terraform's state, no resources")
-    if plan.hosts:
-        lines = [f"  pool {pool}: {names}" for pool, names in plan.hosts.pools.items()]
-        lines += [f"  the controller: {plan.hosts.controller}"] if plan.hosts.controller else []
-        lines += [f"  login nodes: {plan.hosts.login}"] if str(plan.hosts.login) else []
-        parts.append("\n".join(["nodes", *lines]))
-    parts += [text] if (text := _jobs_text(plan)) else []
-    if plan.configuration:
-        parts.append(
-            "\n".join(["configuration of the hosts", *(f"  {printable(str(each))}" for each in plan.configuration)])
-        )
-    parts += [_price_text(plan.price)] if plan.price else []
-    parts += [_duration_text(plan.duration)] if plan.duration else []
-    total = change_sum(changes) if changes else "resources stay as they are"
-    parts.append(f"{total}. Next: {command}")
-    return "\n\n".join(parts)
-
-
-def _price_text(price: HourlyPrice) -> str:
-    """What an hour costs, before, after, and with all elastic nodes."""
-    before = "not known" if price.before is None else f"{price.before:.2f}"
-    lines = [f"price of an hour: {before} -> {price.after:.2f} {price.currency}"]
-    if price.at_limits != price.after:
-        lines[0] += f", {price.at_limits:.2f} with all elastic nodes"
-    if price.unknown:
-        lines.append(f"  without {', '.join(price.unknown)}: the price is not known")
-    return "\n".join([*lines, f"  instances only; {price.source}"])
-
-
-def _duration_text(duration: Duration) -> str:
-    """How long an apply will take, and from where that is known."""
-    from gpucluster.cli.output import seconds
-
-    if duration.median_s is None or duration.p90_s is None:
-        return f"time: not known ({duration.source})"
-    times = f"{seconds(duration.median_s)}, in 9 of 10 runs at most {seconds(duration.p90_s)}"
-    return f"time: {times}\n  from {count(duration.runs, 'run')}, {duration.work}: {printable(duration.source)}"
-
-
-def _jobs_text(plan: ClusterPlan) -> str:
-    """The jobs on nodes that leave service."""
-    if plan.jobs is None:
-        return f"jobs on these nodes\n  not known: {printable(plan.jobs_error)}"
-    from gpucluster.operations.drain import DRAIN_TIMEOUT
-
-    if not plan.jobs:
-        return ""
-    most = f"{DRAIN_TIMEOUT / 60:.0f} minutes at most (--drain-timeout)"
-    lines = [f"jobs on these nodes: apply waits for them, {most}"]
-    lines += [f"  {printable(str(job))}" for job in plan.jobs[:_SHOWN_JOBS]]
-    if more := plan.jobs[_SHOWN_JOBS:]:
-        users = sorted({job.user for job in more})
-        lines.append(f"  and {count(len(more), 'job')} of {printable(', '.join(users))}")
-    return "\n".join(lines)
-
-
-def _fields_text(fields: Sequence[FieldEffect]) -> str:
-    """The keys of cluster.yml that differ, each with the effect of its change."""
-    if not fields:
-        return ""
-    width = max(len(each.effect) for each in fields)
-    lines = ["cluster.yml"]
-    for each in fields:
-        lines.append(f"  {each.effect:<{width}}  {_field_text(each)}")
-        # The note explains an effect that is more than the word; of a live one it is in the reference.
-        if each.note and each.effect != "live":
-            lines.append(f"  {'':<{width}}  ({each.note})")
-    return "\n".join(printable(line) for line in lines)
-
-
-def _field_text(field: FieldEffect) -> str:
-    """A changed key with both values; of a part that has come or gone only that."""
-    from gpucluster.cli.value_diff import changed_lines
-
-    if isinstance(field.after, Mapping) and field.before is None:
-        return f"{field.path}: added"
-    if isinstance(field.before, Mapping) and field.after is None:
-        return f"{field.path}: removed"
-    first, *more = changed_lines(field.path, field.before, field.after) or (f"{field.path}: changes",)
-    return " ".join([first, *(line.strip() for line in more)])
 
 
 def _change_lines(change: ResourceChange) -> list[str]:
@@ -221,7 +117,7 @@ def _change_lines(change: ResourceChange) -> list[str]:
     from gpucluster.terraform.plan import UNKNOWN
 
     because = f"  ({change.reason.replace('_', ' ')})" if change.reason else ""
-    lines = [f"  {_ACTIONS.get(change.action, change.action)} {human_name(change.address)}: {change.action}{because}"]
+    lines = [f"  {SIGNS.get(change.action, change.action)} {human_name(change.address)}: {change.action}{because}"]
     lines.append(f"      {change.address}")
     if change.adopts:
         lines.append(f"      adopts {change.adopts}, which exists and is in no state")

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from gpucluster import handover
-from gpucluster.cli.summaries import plan_text
+from gpucluster.cli.plan_report import plan_text
 from gpucluster.errors import InputError, ToolError
 from gpucluster.events import Event, ignore
 from gpucluster.handover.configuration_diff import NOT_KNOWN
@@ -227,7 +227,7 @@ def test_many_jobs_are_shortened_to_those_that_run_longest(tmp_path: Path) -> No
     many = tuple(SlurmJob(str(number), f"u{number}", f"{number}:00", "compute-2") for number in range(1, 12))
     lines = plan_text(_plan(tmp_path, hosts=REMOVED, running=many)).splitlines()
     assert "  job 11 of u11 on compute-2 (11:00 left)" in lines
-    assert "  and 3 jobs of u1, u2, u3" in lines
+    assert "  and 4 jobs of u1, u2, u3, u4" in lines
 
 
 def test_a_plan_goes_on_without_an_answer_of_slurm_and_reports_it(tmp_path: Path) -> None:
