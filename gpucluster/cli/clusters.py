@@ -184,6 +184,7 @@ def policies(context: Context) -> None:
 @click.option("--detailed-exitcode", is_flag=True, help=f"Exit with {EXIT_CHANGES} when there are changes.")
 @click.option("--refresh-prices", is_flag=True, help="Fetch Oracle's public price list first.")
 @click.option("--full", is_flag=True, help="Show every line whole, and not on one screen.")
+@click.option("--out", type=click.Path(), metavar="FILE", help="Write the plan into a file, for: gpucluster apply FILE")
 @click.option("--markdown", type=click.Path(), metavar="FILE", help="Write the plan for a merge request, too.")
 @SKIP_PREFLIGHT
 def plan(
@@ -192,6 +193,7 @@ def plan(
     detailed_exitcode: bool,
     refresh_prices: bool,
     full: bool,
+    out: str | None,
     markdown: str | None,
     skip_preflight: bool,
 ) -> None:
@@ -199,17 +201,20 @@ def plan(
     with cluster_of(context, provider) as (cluster, reporter):
         from pathlib import Path
 
-        planned = cluster.plan(preflight=not skip_preflight, refresh_prices=refresh_prices)
+        file = Path(out) if out else None
+        planned = cluster.plan(preflight=not skip_preflight, refresh_prices=refresh_prices, out=file)
         program = program_of(cluster)
         if markdown:
             write_markdown(planned, Path(markdown), cluster.spec.name)
-        text = plan_text(planned, f"{program} apply", full=full)
+        command = f"{program} apply{f' {shlex.quote(out)}' if out else ''}"
+        text = plan_text(planned, command, full=full)
         reporter.result({"command": "plan", **planned.to_dict()}, text)
     if not planned.empty and detailed_exitcode:
         sys.exit(EXIT_CHANGES)
 
 
 @command("apply")
+@click.argument("plan_file", metavar="[PLAN]", required=False, type=click.Path())
 @PROVIDER
 @DELETE_DATA
 @click.option(
@@ -227,6 +232,7 @@ def plan(
 @YES
 def apply(
     context: Context,
+    plan_file: str | None,
     provider: str,
     delete_data: bool,
     replace_nodes: bool,
@@ -238,9 +244,14 @@ def apply(
 ) -> None:
     """Create or update the cluster, then verify it.
 
+    With PLAN, a file of `gpucluster plan --out`, it does exactly what that states, and asks nothing. If anything has
+    moved since, it refuses and names it.
+
     On a terminal it shows what changes in a cluster that stands, and asks. Without a terminal it asks nothing.
     """
     with cluster_of(context, provider) as (cluster, reporter):
+        from pathlib import Path
+
         from gpucluster.operations.drain import DRAIN_TIMEOUT
 
         def confirm(changes: Sequence[ResourceChange]) -> None:
@@ -255,6 +266,7 @@ def apply(
             accept_host_keys=accept_host_keys,
             all_tasks=all_tasks,
             confirm=confirm if context.can_ask and not yes else None,
+            plan=Path(plan_file) if plan_file else None,
         )
         reporter.result(result.to_dict(), summary(result) + next_steps(cluster, result))
 

@@ -135,17 +135,18 @@ class Cluster:
         parts.cloud.check_network()
         return preflight.examine(self.spec, parts.cloud, outputs)
 
-    def plan(self, *, preflight: bool = True, refresh_prices: bool = False) -> ClusterPlan:
+    def plan(self, *, preflight: bool = True, refresh_prices: bool = False, out: Path | None = None) -> ClusterPlan:
         """What `apply` would change: resources, hosts, and their configuration. Reads only, as `preflight`.
 
         Args:
             preflight: ask the cloud in advance whether it would accept the spec.
             refresh_prices: fetch Oracle's public price list first; later plans of this folder use it, too.
+            out: write the plan into this file, for `apply`.
 
         Raises:
             GpuClusterError: see `errors`; nothing was created.
         """
-        return changing.plan(self._parts, preflight=preflight, refresh_prices=refresh_prices)
+        return changing.plan(self._parts, preflight=preflight, refresh_prices=refresh_prices, out=out)
 
     def apply(
         self,
@@ -157,6 +158,7 @@ class Cluster:
         accept_host_keys: bool = False,
         all_tasks: bool = False,
         confirm: Callable[[Sequence[ResourceChange]], None] | None = None,
+        plan: Path | None = None,
     ) -> RunResult:
         """Create or update the cluster, then verify it: the cloud's resources, the hosts' configuration, the checks.
 
@@ -172,14 +174,21 @@ class Cluster:
             all_tasks: run every task on the hosts, also where nothing has changed.
             confirm: is called with the changes of resources of a cluster that stands, before the first of them is
                 made. What it raises ends the run, and nothing was changed.
+            plan: a file of `plan`: do exactly what it states. `confirm` is not called then.
 
         Raises:
+            MovedError: the plan does not hold any more; nothing was changed.
             VerifyError: everything was built, but a check failed or could not run.
             GpuClusterError: see `errors`; what was built stays, and the next apply continues from there.
         """
         consent = Consent(delete_data, replace_nodes, drain_timeout, confirm=confirm)
         return changing.apply(
-            self._parts, consent, preflight=preflight, accept_host_keys=accept_host_keys, all_tasks=all_tasks
+            self._parts,
+            consent,
+            plan_file=plan,
+            preflight=preflight,
+            accept_host_keys=accept_host_keys,
+            all_tasks=all_tasks,
         )
 
     def replace(self, nodes: Sequence[str], *, drain_timeout: float = DRAIN_TIMEOUT, report: str = "") -> RunResult:

@@ -336,6 +336,7 @@ def _phases(
             draining=draining,
             past_runs=lambda: past_runs(paths),
             prices=lambda: price_list.read(paths),
+            version=__version__,
             outputs=ownership.outputs,
             on_event=on_event,
         ),

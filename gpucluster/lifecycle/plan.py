@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpucluster import handover
+from gpucluster.configuration import content
 from gpucluster.errors import GpuClusterError, InputError
 from gpucluster.events import Sink, warn
 from gpucluster.handover import configuration_diff
@@ -24,6 +25,7 @@ from gpucluster.lifecycle.hourly_price import HourlyPrice, hourly_price
 from gpucluster.lifecycle.jobs_hit import JobHit, jobs_hit, leaving
 from gpucluster.lifecycle.provision import Provisioning, lost_controller, lost_homes, lost_state
 from gpucluster.lifecycle.resize import Scaling
+from gpucluster.lifecycle.saved_plan import SavedPlan, World, digest_of_files
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.drain import Draining
@@ -35,6 +37,7 @@ from gpucluster.slurm.releases import DISTRIBUTION
 from gpucluster.spec import ClusterSpec, updates
 from gpucluster.terraform.plan import ResourceChange
 from gpucluster.terraform.plan import TerraformPlan as TerraformPlan
+from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.run_history import PastRun
 
@@ -64,6 +67,7 @@ class ClusterPlan:
         jobs_error: why they are not known; empty if they are.
         duration: how long an apply will take; None if it would change nothing.
         price: what the hosts cost an hour, before and after; None if apply would change nothing.
+        world: what the plan was made of.
     """
 
     changes: tuple[ResourceChange, ...]
@@ -76,6 +80,7 @@ class ClusterPlan:
     jobs_error: str = ""
     duration: Duration | None = None
     price: HourlyPrice | None = None
+    world: World = field(default_factory=World, compare=False)
 
     @property
     def empty(self) -> bool:
@@ -115,6 +120,7 @@ class Planning:
         draining: asks Slurm for its jobs.
         past_runs: reads the runs of this cluster on this machine.
         prices: reads the price list.
+        version: of the package that runs.
         outputs: reads Terraform's outputs.
     """
 
@@ -129,6 +135,7 @@ class Planning:
         draining: Draining,
         past_runs: Callable[[], tuple[PastRun, ...]],
         prices: Callable[[], PriceList],
+        version: str,
         outputs: Callable[[], Mapping[str, Any]],
         on_event: Sink,
     ) -> None:
@@ -140,6 +147,7 @@ class Planning:
         self._draining = draining
         self._past_runs = past_runs
         self._prices = prices
+        self._version = version
         self._outputs = outputs
         self._on_event = on_event
 
@@ -153,6 +161,24 @@ class Planning:
             GpuClusterError: see `errors`; nothing was created.
         """
         terraform = self._provisioning.prepare(run, preflight=preflight, only_look=True)
+        plan = self._plan(run, terraform)
+        for warning in plan.warnings:
+            warn(self._on_event, "cluster", warning)
+        return plan
+
+    def require(self, saved: SavedPlan, run: Run, terraform: Terraform) -> None:
+        """Refuse to go on if an apply would do something else than the saved plan states.
+
+        Args:
+            terraform: after its `prepare`.
+
+        Raises:
+            MovedError: with what has moved. Nothing was changed.
+        """
+        plan = self._plan(run, terraform)
+        saved.require(SavedPlan(self._spec.name, plan.world, plan.to_dict()))
+
+    def _plan(self, run: Run, terraform: Terraform) -> ClusterPlan:
         with run.phase("plan"):
             values = self._outputs()
             outputs = handover.Outputs.parse(values) if values.get("cluster") else None
@@ -176,12 +202,11 @@ class Planning:
                 self._fields(resources, hosts, answer.value),
                 jobs,
                 jobs_error,
+                world=self._world(terraform),
             )
         if not plan.empty:
             price = self._price(outputs, answer.value)
             plan = replace(plan, duration=self._duration(plan, outputs), price=price)
-        for warning in plan.warnings:
-            warn(self._on_event, "cluster", warning)
         return plan
 
     def _ask_controller(self) -> _OnController:
@@ -206,6 +231,15 @@ class Planning:
                 *(ConfigurationDifference("users", "add", name) for name in preview.added),
                 *(ConfigurationDifference("users", "change", name) for name in preview.changed),
             ),
+        )
+
+    def _world(self, terraform: Terraform) -> World:
+        return World(
+            self._version,
+            content.digest(),
+            terraform.contents().version,
+            updates.recorded(self._spec),
+            digest_of_files(terraform.variables),
         )
 
     def _price(self, outputs: handover.Outputs | None, answer: _OnController | None) -> HourlyPrice:

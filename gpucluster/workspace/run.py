@@ -7,7 +7,15 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from gpucluster.errors import EXIT_DATA_GUARD, EXIT_INPUT, EXIT_LOCKED, EXIT_REPLACEMENT, GpuClusterError, Interrupted
+from gpucluster.errors import (
+    EXIT_DATA_GUARD,
+    EXIT_INPUT,
+    EXIT_LOCKED,
+    EXIT_MOVED,
+    EXIT_REPLACEMENT,
+    GpuClusterError,
+    Interrupted,
+)
 from gpucluster.events import Event, EventKind, PhaseStatus, Sink
 from gpucluster.paths import ClusterPaths
 from gpucluster.process import signals
@@ -82,7 +90,7 @@ class Run:
 
 _STOPPED = "stopped by a signal"
 # Of errors that are raised before a run changes anything: see `errors`.
-_NOTHING_CHANGED = (EXIT_INPUT, EXIT_LOCKED, EXIT_DATA_GUARD, EXIT_REPLACEMENT)
+_NOTHING_CHANGED = (EXIT_INPUT, EXIT_LOCKED, EXIT_DATA_GUARD, EXIT_REPLACEMENT, EXIT_MOVED)
 # The phases of a run for which Terraform may have changed something already.
 _AFTER_TERRAFORM = {"hosts", "ansible"}
 

@@ -30,6 +30,7 @@ from gpucluster.prices import PriceList, shipped
 from gpucluster.spec import ClusterSpec, loads, updates
 from gpucluster.terraform.plan import ResourceChange
 from gpucluster.terraform.plan import TerraformPlan as TerraformPlan
+from gpucluster.terraform.state import StateContents
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.run_history import PastRun
 from tests.spec.spec_texts import LOCAL, MINIMAL
@@ -62,6 +63,11 @@ class Double:
     running: tuple[SlurmJob, ...] | Exception = ()
     asked_for_jobs: int = 0
     past_runs: tuple[PastRun, ...] = ()
+
+    variables: Mapping[str, Any] = field(default_factory=dict)
+
+    def contents(self) -> StateContents:
+        return StateContents(self.outputs, version="lineage 7")
 
     def all_jobs(self, *, timeout: float) -> tuple[SlurmJob, ...]:
         assert timeout <= 10
@@ -109,7 +115,7 @@ def _plan(
     on_event = ignore if events is None else events.append
     planning = Planning(
         spec=spec, provisioning=double, configuration=double, record=double, directory=double, draining=double,
-        past_runs=lambda: double.past_runs, prices=lambda: PriceList.parse(shipped()),
+        past_runs=lambda: double.past_runs, prices=lambda: PriceList.parse(shipped()), version="0.1",
         outputs=lambda: double.outputs, on_event=on_event,
     )  # fmt: skip
     plan = planning.plan(Run("plan", paths, ignore), preflight=True)
