@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -86,3 +87,44 @@ def test_a_section_that_comes_is_one_change() -> None:
     after["containers"]["docker_repository"] = {"url": "https://x", "key_url": "https://y", "key_fingerprint": "0" * 40}
     (change,) = updates.changes(before, after)
     assert (change.path, change.before) == ("containers.docker_repository", None)
+
+
+#: For each policy the tests that an apply does what it states, at the lowest level that can show it: file and function.
+PROOFS: dict[UpdatePolicy, tuple[str, ...]] = {
+    UpdatePolicy.LIVE: (
+        "terraform/test_update_policies.py::test_the_effect_of_a_change_is_what_terraform_plans",
+        "terraform/test_scaling_root.py::test_pools_of_each_kind_are_resized_by_name_and_nothing_is_recreated",
+        "e2e/test_changes.py::test_it_grows_by_the_next_number_and_login_nodes_and_enroot_go",
+    ),
+    UpdatePolicy.DRAINS: (
+        "terraform/test_scaling_root.py::test_another_image_is_a_replacement_and_other_memory_a_reboot",
+        "operations/test_drain.py::test_a_job_is_waited_for_and_nothing_new_starts",
+        "e2e/test_changes.py::test_one_apply_changes_nodes_login_nodes_monitoring_and_the_plugin",
+    ),
+    UpdatePolicy.REPLACES: (
+        "terraform/test_scaling_root.py::test_what_would_recreate_nodes_is_refused_before_anything_is_touched",
+        "terraform/test_scaling_root.py::test_another_image_is_a_replacement_and_other_memory_a_reboot",
+    ),
+    UpdatePolicy.DESTROYS_DATA: (
+        "lifecycle/test_provision.py::test_a_plan_that_loses_the_homes_is_refused_and_reports_what_to_do",
+        "lifecycle/test_provision.py::test_a_plan_that_loses_the_controllers_state_is_refused",
+    ),
+    UpdatePolicy.REFUSED: (
+        "handover/test_ownership.py::test_a_state_keeps_its_name",
+        "lifecycle/test_locate.py::test_another_region_is_refused",
+        "lifecycle/test_locate.py::test_another_compartment_is_refused_by_the_state_on_a_machine_that_knows_nothing",
+        "lifecycle/test_plan.py::test_a_cluster_keeps_its_scheduler",
+        "lifecycle/test_plan.py::test_kubernetes_keeps_its_networks",
+        "lifecycle/test_plan.py::test_another_release_of_slurm_is_what_apply_would_refuse",
+        "controller/users/test_base_tree.py::test_base_tree_and_description_must_agree",
+        "controller/users/test_plan.py::test_requests_that_are_not_possible_change_nothing",
+    ),
+}
+
+
+@pytest.mark.parametrize("policy", UpdatePolicy)
+def test_each_policy_is_proved_by_tests_that_exist(policy: UpdatePolicy) -> None:
+    assert PROOFS[policy]
+    for proof in PROOFS[policy]:
+        file, _, function = proof.partition("::")
+        assert f"def {function}(" in (Path(__file__).parents[1] / file).read_text(), proof

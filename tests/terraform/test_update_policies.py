@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -31,8 +32,6 @@ from tests.spec.spec_texts import public_key
 from tests.terraform.test_scaling_root import Cluster
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.terraform.conftest import LocalCloud
 
 pytestmark = pytest.mark.slow
@@ -154,7 +153,7 @@ ROWS = (
 )
 # Keys that reach Terraform, and whose policy is proved elsewhere, or by more than a plan.
 ELSEWHERE = {
-    "name": "tests/lifecycle/test_ownership.py: refused",
+    "name": "tests/handover/test_ownership.py: refused",
     "cloud.provider": "tests/lifecycle/test_locate.py: refused, as another compartment",
     "cloud.region": "tests/lifecycle/test_locate.py: refused",
     "storage.home.enabled": "tests/lifecycle/test_provision.py: lost homes; only `scheduler: none` may be without them",
@@ -291,6 +290,11 @@ def test_each_policy_is_the_strongest_effect_of_its_key() -> None:
     # Permanent nodes of an elastic RDMA pool are in its compartment: no pool here is one.
     del stated["iam.elastic_compartment"], strongest["iam.elastic_compartment"]
     assert {key: str(policy) for key, policy in strongest.items()} == {key: str(each) for key, each in stated.items()}
+
+
+def test_the_other_proofs_exist() -> None:
+    root = Path(__file__).parents[2]
+    assert [proof for proof in ELSEWHERE.values() if not (root / proof.partition(":")[0]).is_file()] == []
 
 
 def test_no_key_reaches_terraform_without_a_plan_that_proves_its_policy() -> None:
