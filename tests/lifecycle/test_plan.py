@@ -4,6 +4,7 @@ the directory are doubles; the real ones are met in tests/e2e."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -325,6 +326,26 @@ def test_without_a_record_no_key_is_named(tmp_path: Path, record: Any) -> None:
     plan = _plan(tmp_path, record=record)
     assert plan.fields is None
     assert plan.to_dict()["fields"] is None
+
+
+def test_the_keys_of_a_plan_are_those_of_the_page(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "status-and-plan.md"
+    _, _, table = page.read_text().partition("The keys of `data` in the last line of `gpucluster --output json plan`")
+    rows = [line.split("|")[1] for line in table.splitlines()[3:] if line.startswith("|")]
+    named = {name for row in rows[: rows.index(" `warnings` ") + 1] for name in re.findall(r"`(\w+)`", row)}
+    data = _plan(tmp_path, changes=(CONTROLLER,), hosts=REMOVED, running=JOBS).to_dict()
+    assert named == set(data)
+    for key, parts in (
+        ("jobs", "{id, user, left, left_s, nodes}"),
+        ("price", "{before, after, at_limits, unknown, currency, source}"),
+        ("duration", "{work, runs, median_s, p90_s, source}"),
+        ("changes", "{address, action, reason, forced_by, changed, values, adopts}"),
+        ("configuration", "{subject, action, what, before, after, text}"),
+    ):
+        value = data[key][0] if isinstance(data[key], list) and data[key] else data[key]
+        assert parts in table
+        if value:
+            assert f"{{{', '.join(value)}}}" == parts
 
 
 def test_a_plan_is_json(tmp_path: Path) -> None:
