@@ -219,7 +219,7 @@ def markdown(plan: ClusterPlan, name: str) -> str:
         blocks.append(_table(["job", "user", "nodes", "time left"], [[_cell(cell) for cell in row] for row in rows]))
     facts = [_price_text(plan.price)] if plan.price else []
     facts += [_duration_text(plan.duration)] if plan.duration else []
-    blocks += ["\n".join(f"- {_cell(' '.join(fact.split()))}" for fact in facts)] if facts else []
+    blocks += ["\n".join(f"- {_cell('; '.join(map(str.strip, fact.splitlines())))}" for fact in facts)] if facts else []
     details = [changes_text(changes)] if changes else []
     details += ["\n".join(printable(str(each)) for each in plan.configuration)] if plan.configuration else []
     if details:
