@@ -6,7 +6,7 @@ import json
 
 from gpucluster import prices
 from gpucluster.artifacts.http_client import HttpClient
-from gpucluster.errors import EnvironmentFault
+from gpucluster.errors import EnvironmentFault, InputError
 from gpucluster.paths import ClusterPaths, read_saved, write_private
 from gpucluster.prices import PriceList
 from gpucluster.text import reason_of
@@ -23,9 +23,11 @@ def refresh(paths: ClusterPaths, url: str = prices.URL) -> PriceList:
     try:
         with client.opened("GET", url) as response:
             text = response.read(prices.MOST_BYTES).decode("utf-8", "replace")
-    except OSError as error:
+    except (OSError, EnvironmentFault, InputError) as error:
+        # The client's own advice is about files of software.
+        reason = reason_of(error) if isinstance(error, OSError) else error.what
         raise EnvironmentFault(
-            f"the price list can't be fetched: {reason_of(error)}",
+            f"the price list can't be fetched: {reason}",
             where=url,
             hint="Run the command without --refresh-prices to use the list that is here",
         ) from error
@@ -49,4 +51,11 @@ def read(paths: ClusterPaths) -> PriceList:
         text = read_saved(paths.price_list)
     except FileNotFoundError:
         return PriceList.parse(prices.shipped())
-    return PriceList.parse(text, str(paths.price_list))
+    try:
+        return PriceList.parse(text)
+    except InputError as error:
+        raise InputError(
+            "the refreshed price list is damaged",
+            where=str(paths.price_list),
+            hint="Fetch it again: gpucluster plan --refresh-prices. Or delete the file to use the list of the package",
+        ) from error

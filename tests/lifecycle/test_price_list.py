@@ -76,8 +76,10 @@ def test_what_is_no_list_changes_nothing(paths: ClusterPaths, monkeypatch: pytes
     monkeypatch.setattr(http_client, "PAUSES", ())
     with pytest.raises(InputError, match="not a price list"):
         _refresh(paths, "<html>")
-    with pytest.raises(EnvironmentFault):
-        _refresh(paths, "", HTTPStatus.SERVICE_UNAVAILABLE)
+    for status in (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.NOT_FOUND):
+        with pytest.raises(EnvironmentFault, match="the price list can't be fetched") as caught:
+            _refresh(paths, "", status)
+        assert "without --refresh-prices" in caught.value.hint
     assert not paths.price_list.exists()
 
 
