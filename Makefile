@@ -86,12 +86,12 @@ chaos: test-machine ## lose the controller of a cluster at random moments, repla
 test-machine:
 	@command -v $(PYTHON) > /dev/null || { echo "make test needs: $(PYTHON): apt install python3" >&2; exit 1; }
 	$(PYTHON) tools/machine.py first
-	$(MAKE) --no-print-directory test-packages $(VENV)/dev.stamp $(VENV)/checkov/stamp
+	$(MAKE) --no-print-directory test-packages $(VENV)/dev.stamp $(VENV)/checkov/stamp $(VENV)/docs/stamp
 	$(BIN)/python -m tools.machine
 
 .PHONY: lint
 lint: $(VENV)/dev.stamp ## every check that needs no machine: those of `check`, Ansible, Terraform
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target check-ansible check-terraform check-collection check-style
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target check-ansible check-terraform check-collection docs check-style
 
 .PHONY: check-ansible
 check-ansible:
@@ -105,6 +105,11 @@ check-collection:
 .PHONY: check-terraform
 check-terraform: $(VENV)/checkov/stamp
 	$(VENV)/checkov/bin/checkov --quiet --compact --skip-download --config-file terraform/.checkov.yml --directory terraform
+
+# A link that leads nowhere and a page that no list has are errors. Search works in a browser that opens the files, too.
+.PHONY: docs
+docs: $(VENV)/docs/stamp ## build the documentation site, dist/docs/index.html
+	$(VENV)/docs/bin/sphinx-build --quiet --fail-on-warning --keep-going --nitpicky --jobs=2 -d dist/docs-cache -c docs . dist/docs
 
 .PHONY: unit
 unit: $(VENV)/dev.stamp ## run the tests that start no container
@@ -225,6 +230,10 @@ $(VENV)/checkov/stamp: requirements.lock
 	@$(call install_locked,$(VENV)/checkov,checkov)
 	touch $@
 
+$(VENV)/docs/stamp: requirements.lock
+	@$(call install_locked,$(VENV)/docs,docs)
+	touch $@
+
 $(VENV)/audit/stamp: requirements.lock
 	@$(call install_locked,$(VENV)/audit,audit)
 	touch $@
@@ -247,7 +256,7 @@ sbom: $(VENV)/audit/stamp ## write dist/gpucluster.cdx.json: what `make demo` an
 audit: $(VENV)/audit/stamp ## look for known vulnerabilities of every package of requirements.lock; needs pypi.org, or AUDIT_SERVICE=osv
 	mkdir -p dist
 	failed=
-	for sections in 'controller build run dev' checkov audit; do
+	for sections in 'controller build run dev' checkov audit docs; do
 	  $(PYTHON) tools/lock.py show $$sections > dist/requirements.txt
 	  $(VENV)/audit/bin/pip-audit --strict --require-hashes --disable-pip --progress-spinner=off \
 	    --vulnerability-service=$(AUDIT_SERVICE) --requirement dist/requirements.txt || failed="$$failed $$sections"

@@ -3,11 +3,11 @@
 `kind` names the subject of an event (`EventKind`), `status` its state:
 
     phase     started | done | failed | interrupted      a part of a run (`PhaseStatus`); `elapsed` when it ends
-    resource  creating | created | updating | updated | deleting | deleted | failed | cached | running | ...
+    resource  creating | created | updating | updated | deleting | deleted | failed | ...      one resource of the cloud
     task      ok | changed | failed | unreachable | skipped      one Ansible task on one host
     check     pass | warn | fail | unknown | skip            one check of `verify`, on all hosts; of one pool
-    log       info | warning | error (`LogLevel`); scaling | waiting      about nodes that are added or removed
-    result    success | failed | ...             the last event of a run; `data` is the whole result
+    log       info | warning | error (`LogLevel`); scaling | waiting      nodes that are added or removed, and the rest
+    result    success | failed | ...      the last event of a run; `data` is the whole result
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
     python tools/lock.py show SECTION...    print the packages of some sections, as pip reads them (needs no package)
     python tools/lock.py write UV           resolve again with the program uv: the newest versions that are allowed
 
-A package is in one section only: that of the first who needs it. `checkov` and `audit` have environments of their own,
-with versions that fit to nothing else.
+A package is in one section only: that of the first who needs it. `checkov`, `audit` and `docs` have environments of
+their own, with versions that fit to nothing else.
 """
 
 from __future__ import annotations
@@ -21,7 +21,11 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 LOCK = REPOSITORY / "requirements.lock"
 OLDEST_PYTHON = "3.11"
 # Their sections have all that their environments need.
-SEPARATE = {"checkov": ("checkov==3.3.30",), "audit": ("cyclonedx-bom", "pip-audit", "uv")}
+SEPARATE = {
+    "checkov": ("checkov==3.3.30",),
+    "audit": ("cyclonedx-bom", "pip-audit", "uv"),
+    "docs": ("furo", "myst-parser", "sphinx", "sphinx-copybutton"),
+}
 _HEADER = """\
 # Every Python package that gpucluster installs, written by `make lock`. See docs/explanation/security.md.
 """

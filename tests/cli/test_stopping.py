@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-# A command of the tests: a run that works until it is stopped, and then still reports something.
+# A command of the tests: a run that works until it is stopped, and then still reports something. It waits in short
+# steps, as the commands do: a signal that arrives in the microsecond before a system call waits for the call's end.
 _COMMAND = """
-    import sys, time
+    import sys, threading
     from pathlib import Path
     from gpucluster.cli import main
     from gpucluster.cli.base import command, reporting
@@ -28,7 +29,8 @@ _COMMAND = """
             with run.phase("working"):
                 warn(reporter, "test", "ready")
                 try:
-                    time.sleep(60)
+                    for _ in range(1200):
+                        threading.Event().wait(0.05)
                 finally:
                     for _ in range(100):
                         warn(reporter, "test", "what is left to do")

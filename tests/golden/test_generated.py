@@ -31,6 +31,7 @@ from gpucluster.spec import template
 from gpucluster.systems import matrix
 from gpucluster.verdict import reference
 from tests.golden import sdk_facts
+from tools import library_reference
 
 REPOSITORY = Path(__file__).parents[2]
 REFERENCE = REPOSITORY / "docs" / "reference"
@@ -47,6 +48,10 @@ def _compare(file: Path, made: str) -> None:
 def test_the_generated_documents_are_up_to_date(what: str, file: str) -> None:
     made = subprocess.run([sys.executable, "-m", "gpucluster.spec", what], capture_output=True, text=True, check=True)
     _compare(REFERENCE / file, made.stdout)
+
+
+def test_the_page_of_the_library_has_its_docstrings() -> None:
+    _compare(REFERENCE / "library.md", library_reference.page())
 
 
 def test_the_demo_is_the_template() -> None:
@@ -146,7 +151,7 @@ def _operations(there: set[tuple[str, str]]) -> str:
     parts = []
     for client, service in sdk_facts.CLIENTS.items():
         listed = sdk_facts.operations(client)
-        parts.append(f"\n### {service} (`oci.{client}`)\n")
+        parts.append(f"\n## {service} (`oci.{client}`)\n")
         for title, wanted in (("There", True), ("Not there", False)):
             names = [f"`{one.name}`" for one in listed if (one.place in there) == wanted]
             if names:
