@@ -31,6 +31,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -38,6 +39,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,16 @@ def apply(runs: int) -> None:
     print(f"second / first{statistics.median(walls['second apply']) / statistics.median(walls['first apply']):28.2f}")
     print(f"  the last first apply:\n{_where(first)}\n  the last second apply:\n{_where(second)}")
     print(f"    changed tasks of the second: {second['changed']}")
+    print("\n# For gpucluster/lifecycle/first_apply.toml, if nothing else ran on this machine:")
+    print(_first_apply_row(walls["first apply"]))
+
+
+def _first_apply_row(seconds: list[float]) -> str:
+    """The measured first applies, as that file has them."""
+    listed = ", ".join(f"{took:.1f}" for took in seconds)
+    what = f"benchmarks/run.py apply --runs {len(seconds)}, {os.cpu_count()} processors, cached image"
+    today = datetime.now(UTC).date()
+    return f'[[measured]]\ncloud = "local"\nnodes = 2\nseconds = [{listed}]\ndate = {today}\nsource = "{what}"'
 
 
 def verify(runs: int) -> None:

@@ -34,6 +34,7 @@ from gpucluster.errors import (
     PreflightError as PreflightError,
     PreflightFinding as PreflightFinding,
     ProcessError as ProcessError,
+    MovedError as MovedError,
     ReplacementError as ReplacementError,
     TerraformError as TerraformError,
     ToolError as ToolError,

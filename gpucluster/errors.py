@@ -20,6 +20,7 @@ All codes are listed here, so that each has one meaning::
     6    DataGuardError          users' data would be lost; pass --delete-data to continue
     7    ReplacementError        nodes would be replaced; pass --replace-nodes to continue
     8    UnconfirmedError        (a PartlyDone) users, groups or a key are changed, but not every host has confirmed
+    9    MovedError              the saved plan does not hold any more; nothing was changed
     130  Interrupted             Ctrl-C, SIGTERM or SIGHUP
 
 The library raises; only the command line turns an error into text and an exit code.
@@ -43,6 +44,7 @@ EXIT_ENVIRONMENT = 5
 EXIT_DATA_GUARD = 6
 EXIT_REPLACEMENT = 7
 EXIT_UNCONFIRMED = UNCONFIRMED
+EXIT_MOVED = 9
 EXIT_INTERRUPTED = 130
 
 
@@ -167,6 +169,12 @@ class ReplacementError(GpuClusterError):
     """Nodes that cluster.yml still asks for, or the controller, would be deleted or recreated."""
 
     exit_code = EXIT_REPLACEMENT
+
+
+class MovedError(GpuClusterError):
+    """What a saved plan was made of is different now: the file, the state, the cloud, the hosts or gpucluster."""
+
+    exit_code = EXIT_MOVED
 
 
 class Interrupted(GpuClusterError):

@@ -90,6 +90,11 @@ class ClusterPaths:
         return cls(cluster_yml.resolve().parent / STATE_DIRECTORY)
 
     @property
+    def price_list(self) -> Path:
+        """Oracle's public price list, as it was last refreshed."""
+        return self.root / "price-list.json"
+
+    @property
     def lock(self) -> Path:
         """The lock of this cluster; it names its holder."""
         return self.root / "lock.json"

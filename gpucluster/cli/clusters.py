@@ -23,6 +23,7 @@ from gpucluster.cli.base import (
     open_cluster,
     reporting,
 )
+from gpucluster.cli.plan_report import plan_text, write_markdown
 from gpucluster.cli.summaries import (
     change_sum,
     changes_text,
@@ -30,7 +31,6 @@ from gpucluster.cli.summaries import (
     instances_text,
     next_steps,
     place,
-    plan_text,
     program_of,
     status_text,
     summary,
@@ -182,18 +182,39 @@ def policies(context: Context) -> None:
 @command("plan", short_help="Show what apply would change.")
 @PROVIDER
 @click.option("--detailed-exitcode", is_flag=True, help=f"Exit with {EXIT_CHANGES} when there are changes.")
+@click.option("--refresh-prices", is_flag=True, help="Fetch Oracle's public price list first.")
+@click.option("--full", is_flag=True, help="Show every line whole, and not on one screen.")
+@click.option("--out", type=click.Path(), metavar="FILE", help="Write the plan into a file, for: gpucluster apply FILE")
+@click.option("--markdown", type=click.Path(), metavar="FILE", help="Write the plan for a merge request, too.")
 @SKIP_PREFLIGHT
-def plan(context: Context, provider: str, detailed_exitcode: bool, skip_preflight: bool) -> None:
+def plan(
+    context: Context,
+    provider: str,
+    detailed_exitcode: bool,
+    refresh_prices: bool,
+    full: bool,
+    out: str | None,
+    markdown: str | None,
+    skip_preflight: bool,
+) -> None:
     """Show what apply would change, node by node. Changes nothing."""
     with cluster_of(context, provider) as (cluster, reporter):
-        planned = cluster.plan(preflight=not skip_preflight)
+        from pathlib import Path
+
+        file = Path(out) if out else None
+        planned = cluster.plan(preflight=not skip_preflight, refresh_prices=refresh_prices, out=file)
         program = program_of(cluster)
-        reporter.result({"command": "plan", **planned.to_dict()}, plan_text(planned, f"{program} apply"))
+        if markdown:
+            write_markdown(planned, Path(markdown), cluster.spec.name)
+        command = f"{program} apply{f' {shlex.quote(out)}' if out else ''}"
+        text = plan_text(planned, command, full=full)
+        reporter.result({"command": "plan", **planned.to_dict()}, text)
     if not planned.empty and detailed_exitcode:
         sys.exit(EXIT_CHANGES)
 
 
 @command("apply")
+@click.argument("plan_file", metavar="[PLAN]", required=False, type=click.Path())
 @PROVIDER
 @DELETE_DATA
 @click.option(
@@ -211,6 +232,7 @@ def plan(context: Context, provider: str, detailed_exitcode: bool, skip_prefligh
 @YES
 def apply(
     context: Context,
+    plan_file: str | None,
     provider: str,
     delete_data: bool,
     replace_nodes: bool,
@@ -222,9 +244,14 @@ def apply(
 ) -> None:
     """Create or update the cluster, then verify it.
 
+    With PLAN, a file of `gpucluster plan --out`, it does exactly what that states, and asks nothing. If anything has
+    moved since, it refuses and names it.
+
     On a terminal it shows what changes in a cluster that stands, and asks. Without a terminal it asks nothing.
     """
     with cluster_of(context, provider) as (cluster, reporter):
+        from pathlib import Path
+
         from gpucluster.operations.drain import DRAIN_TIMEOUT
 
         def confirm(changes: Sequence[ResourceChange]) -> None:
@@ -239,6 +266,7 @@ def apply(
             accept_host_keys=accept_host_keys,
             all_tasks=all_tasks,
             confirm=confirm if context.can_ask and not yes else None,
+            plan=Path(plan_file) if plan_file else None,
         )
         reporter.result(result.to_dict(), summary(result) + next_steps(cluster, result))
 

@@ -15,7 +15,6 @@ from gpucluster.text import count, printable
 if TYPE_CHECKING:
     from gpucluster.cloud.clusters import CloudContents
     from gpucluster.cluster import Cluster
-    from gpucluster.lifecycle.plan import ClusterPlan
     from gpucluster.lifecycle.result import RunResult
     from gpucluster.operations.directory_records import Confirmation
     from gpucluster.terraform.plan import ResourceChange
@@ -93,7 +92,8 @@ def next_steps(cluster: Cluster, result: RunResult) -> str:
     return "\n".join(lines)
 
 
-_ACTIONS = {"create": "+", "update": "~", "delete": "-", "replace": "±", "import": "="}
+#: The sign of each action, as Terraform has them.
+SIGNS = {"create": "+", "update": "~", "delete": "-", "replace": "±", "import": "="}
 
 
 _DONE = {"create": "created", "update": "changed", "replace": "replaced", "delete": "deleted", "import": "adopted"}
@@ -102,42 +102,12 @@ _DONE = {"create": "created", "update": "changed", "replace": "replaced", "delet
 def change_sum(changes: Sequence[ResourceChange]) -> str:
     """How many changes there are of each action: "17 to create, 1 to delete"."""
     counted = Counter(change.action for change in changes)
-    return ", ".join(f"{counted[action]} to {action}" for action in sorted(counted, key=list(_ACTIONS).index))
+    return ", ".join(f"{counted[action]} to {action}" for action in sorted(counted, key=list(SIGNS).index))
 
 
 def changes_text(changes: Sequence[ResourceChange]) -> str:
     """Changes of resources, each with its values."""
     return "\n".join(printable(line) for change in changes for line in _change_lines(change))
-
-
-def plan_text(plan: ClusterPlan, command: str = "gpucluster apply") -> str:
-    """What an apply would do, as text: Terraform's changes, the hosts by name, their configuration.
-
-    Args:
-        command: makes the changes.
-    """
-    from gpucluster.text import count
-
-    if plan.empty:
-        return "no changes"
-    parts = []
-    changes = [change for change in plan.changes if not change.internal]
-    if changes:
-        parts.append(f"{count(len(changes), 'change')} of resources\n{changes_text(changes)}")
-    elif plan.changes or plan.changes_outputs:
-        parts.append("notes in Terraform's state, no resources")
-    if plan.hosts:
-        lines = [f"  pool {pool}: {names}" for pool, names in plan.hosts.pools.items()]
-        lines += [f"  the controller: {plan.hosts.controller}"] if plan.hosts.controller else []
-        lines += [f"  login nodes: {plan.hosts.login}"] if str(plan.hosts.login) else []
-        parts.append("\n".join(["nodes", *lines]))
-    if plan.configuration:
-        parts.append(
-            "\n".join(["configuration of the hosts", *(f"  {printable(str(each))}" for each in plan.configuration)])
-        )
-    total = change_sum(changes) if changes else "resources stay as they are"
-    parts.append(f"{total}. Next: {command}")
-    return "\n\n".join(parts)
 
 
 def _change_lines(change: ResourceChange) -> list[str]:
@@ -147,7 +117,7 @@ def _change_lines(change: ResourceChange) -> list[str]:
     from gpucluster.terraform.plan import UNKNOWN
 
     because = f"  ({change.reason.replace('_', ' ')})" if change.reason else ""
-    lines = [f"  {_ACTIONS.get(change.action, change.action)} {human_name(change.address)}: {change.action}{because}"]
+    lines = [f"  {SIGNS.get(change.action, change.action)} {human_name(change.address)}: {change.action}{because}"]
     lines.append(f"      {change.address}")
     if change.adopts:
         lines.append(f"      adopts {change.adopts}, which exists and is in no state")

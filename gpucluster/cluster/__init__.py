@@ -18,7 +18,7 @@ from typing import Any
 
 from gpucluster import preflight
 from gpucluster.cloud.clusters import CloudContents
-from gpucluster.cluster import reading
+from gpucluster.cluster import changing, reading
 from gpucluster.cluster.autoscaler import AutoscalerOperations
 from gpucluster.cluster.backup import BackupOperations
 from gpucluster.cluster.composition import Options, compose
@@ -135,19 +135,18 @@ class Cluster:
         parts.cloud.check_network()
         return preflight.examine(self.spec, parts.cloud, outputs)
 
-    def plan(self, *, preflight: bool = True) -> ClusterPlan:
+    def plan(self, *, preflight: bool = True, refresh_prices: bool = False, out: Path | None = None) -> ClusterPlan:
         """What `apply` would change: resources, hosts, and their configuration. Reads only, as `preflight`.
 
         Args:
             preflight: ask the cloud in advance whether it would accept the spec.
+            refresh_prices: fetch Oracle's public price list first; later plans of this folder use it, too.
+            out: write the plan into this file, for `apply`.
 
         Raises:
             GpuClusterError: see `errors`; nothing was created.
         """
-        parts = self._parts
-        with parts.identity.runs.run("plan", prepares=True) as run:
-            plan = parts.phases.planning.plan(run, preflight=preflight)
-        return plan
+        return changing.plan(self._parts, preflight=preflight, refresh_prices=refresh_prices, out=out)
 
     def apply(
         self,
@@ -159,6 +158,7 @@ class Cluster:
         accept_host_keys: bool = False,
         all_tasks: bool = False,
         confirm: Callable[[Sequence[ResourceChange]], None] | None = None,
+        plan: Path | None = None,
     ) -> RunResult:
         """Create or update the cluster, then verify it: the cloud's resources, the hosts' configuration, the checks.
 
@@ -174,24 +174,22 @@ class Cluster:
             all_tasks: run every task on the hosts, also where nothing has changed.
             confirm: is called with the changes of resources of a cluster that stands, before the first of them is
                 made. What it raises ends the run, and nothing was changed.
+            plan: a file of `plan`: do exactly what it states. `confirm` is not called then.
 
         Raises:
+            MovedError: the plan does not hold any more; nothing was changed.
             VerifyError: everything was built, but a check failed or could not run.
             GpuClusterError: see `errors`; what was built stays, and the next apply continues from there.
         """
-        parts, phases = self._parts, self._parts.phases
         consent = Consent(delete_data, replace_nodes, drain_timeout, confirm=confirm)
-        with parts.identity.runs.run("apply", prepares=True) as run:
-            terraform = phases.provisioning.prepare(run, to_build=True, preflight=preflight)
-            if replace_nodes:
-                phases.provisioning.end_rollouts(terraform)
-            if accept_host_keys:
-                phases.provisioning.forget_host_keys(terraform)
-                parts.connections.hosts.forget_keys()
-            built = phases.building.build(terraform, run, consent, all_tasks=all_tasks)
-            verdict = phases.verification.run(built.deployment, run, built.facts)
-            result = phases.building.result(run, built.deployment, built=built, verdict=verdict)
-        return result
+        return changing.apply(
+            self._parts,
+            consent,
+            plan_file=plan,
+            preflight=preflight,
+            accept_host_keys=accept_host_keys,
+            all_tasks=all_tasks,
+        )
 
     def replace(self, nodes: Sequence[str], *, drain_timeout: float = DRAIN_TIMEOUT, report: str = "") -> RunResult:
         """Put another machine in the place of each of these nodes, when its jobs have ended, then verify the cluster.

@@ -11,6 +11,7 @@ from gpucluster import __version__, handover
 from gpucluster.cloud.providers import CloudProvider, open_cloud
 from gpucluster.cluster.clients import CloudClients, Programs
 from gpucluster.events import Sink, one_at_a_time
+from gpucluster.lifecycle import price_list
 from gpucluster.lifecycle.adoption import Adoption
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.build import Building
@@ -46,6 +47,7 @@ from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
 from gpucluster.terraform.lock import StateLock
 from gpucluster.workspace.login_keys import LoginKeys
+from gpucluster.workspace.run_history import past_runs
 from gpucluster.workspace.saved_state import SavedState
 
 
@@ -331,6 +333,10 @@ def _phases(
             configuration=configuration,
             record=connections.record,
             directory=connections.directory,
+            draining=draining,
+            past_runs=lambda: past_runs(paths),
+            prices=lambda: price_list.read(paths),
+            version=__version__,
             outputs=ownership.outputs,
             on_event=on_event,
         ),

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from gpucluster import handover
 from gpucluster.configuration.runner import PlaybookResult
 from gpucluster.events import Sink, warn
 from gpucluster.lifecycle.configure import Configuration
+from gpucluster.lifecycle.duration import Work
 from gpucluster.lifecycle.host_reports import HostFault
 from gpucluster.lifecycle.hosts import Deployment, HostConnections
 from gpucluster.lifecycle.plan import refuse_what_stays
@@ -84,7 +86,8 @@ class Building:
         Raises:
             GpuClusterError: see `errors`; what was built stays, and the next run continues from there.
         """
-        refuse_what_stays(self._spec, self._controller, self._record)
+        before = refuse_what_stays(self._spec, self._controller, self._record)
+        first = not terraform.outputs().get("cluster")
         changes = self._provisioning.apply(terraform, run, consent)
         deployment = self._hosts.reach(run)
         if self._spec.controller.has_state_volume:
@@ -94,6 +97,8 @@ class Building:
         configured = self._configuration.apply(
             deployment, run, verify=self._verification.variables(deployment), all_tasks=all_tasks
         )
+        if first or before is not None:
+            run.work = self._work(deployment, configured, changes, first=first, before=before or {}).to_dict()
         if self._spec.controller.has_state_volume:
             self._state.save(deployment.controller)
         identity = handover.Identity.parse(terraform.outputs())
@@ -107,6 +112,30 @@ class Building:
         resumed = self._resizing.resume_changed()
         # Nodes that were resumed are in another state than when their facts were collected.
         return Built(deployment, configured, changes, facts=None if resumed else configured)
+
+    def _work(
+        self,
+        deployment: Deployment,
+        configured: PlaybookResult,
+        changes: Mapping[str, int],
+        *,
+        first: bool,
+        before: Mapping[str, Any],
+    ) -> Work:
+        """What this run had to do.
+
+        Args:
+            before: how the hosts were configured before it.
+        """
+        now = {host.name: host.instance_id for host in deployment.hosts}
+        known = before.get("hosts") or {}
+        differing = {name for name in {*now, *known} if now.get(name) != known.get(name)} | self._resizing.changed
+        return Work.of(
+            first=first,
+            hosts=len(differing),
+            resources=any(changes.values()),
+            configuration=configured.changed > 0,
+        )
 
     def recreate(
         self, run: Run, nodes: Sequence[str], drain_timeout: float, faults: Mapping[str, HostFault]

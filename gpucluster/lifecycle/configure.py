@@ -27,7 +27,7 @@ from gpucluster.lifecycle.verification import facts_of
 from gpucluster.oci.tags import UsersFiles
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.paths import ClusterPaths
-from gpucluster.spec import ClusterSpec
+from gpucluster.spec import ClusterSpec, updates
 from gpucluster.text import count, printable
 from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
@@ -118,6 +118,7 @@ class Configuration:
                 **self.settings(deployment.outputs, {host.name: host.instance_id for host in deployment.hosts}),
                 "run": run.id,
                 "machine": socket.gethostname(),
+                "fields": updates.recorded(self._spec),
             }
             elastic = self._elastic_nodes(deployment, str(this["content"]))
             if elastic:

@@ -9,30 +9,42 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpucluster import handover
+from gpucluster.configuration import content
 from gpucluster.errors import GpuClusterError, InputError
 from gpucluster.events import Sink, warn
 from gpucluster.handover import configuration_diff
 from gpucluster.handover.configuration_diff import ConfigurationDifference
 from gpucluster.lifecycle.configure import Configuration
+from gpucluster.lifecycle.duration import Duration, Work, expected
+from gpucluster.lifecycle.field_effects import FieldEffect, changed_fields, effects, last_fields
+from gpucluster.lifecycle.hourly_price import HourlyPrice, hourly_price
+from gpucluster.lifecycle.jobs_hit import JobHit, jobs_hit, leaving
 from gpucluster.lifecycle.provision import Provisioning, lost_controller, lost_homes, lost_state
 from gpucluster.lifecycle.resize import Scaling
+from gpucluster.lifecycle.saved_plan import SavedPlan, World, digest_of_files
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
+from gpucluster.operations.drain import Draining
 from gpucluster.operations.inquiry import Inquiry, InquiryAnswer
 from gpucluster.operations.users import DirectoryClient
+from gpucluster.prices import PriceList
 from gpucluster.rollout.record import remarks
 from gpucluster.slurm.releases import DISTRIBUTION
-from gpucluster.spec import ClusterSpec
+from gpucluster.spec import ClusterSpec, updates
 from gpucluster.terraform.plan import ResourceChange
 from gpucluster.terraform.plan import TerraformPlan as TerraformPlan
+from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace.run import Run
+from gpucluster.workspace.run_history import PastRun
 
 # Seconds that the controller gets in addition to the time that Terraform needs.
 _LEFT_FOR_THE_CONTROLLER = 5.0
+# Seconds that Slurm gets for its list of jobs, where nodes leave service.
+_FOR_THE_JOBS = 10.0
 
 # Keys of `kubernetes` that kubeadm has written into the cluster, and every pod and node has got.
 _KEPT_BY_KUBERNETES = ("control_plane", "network", "pod_cidr", "service_cidr")
@@ -48,6 +60,14 @@ class ClusterPlan:
         hosts: the hosts that would be added, removed, replaced or rebooted, by name.
         configuration: what Ansible would configure.
         warnings: what apply would refuse without an option, and what is lost with a controller that is gone.
+        fields: the keys of cluster.yml that differ from those of the last complete apply, with the effect of each; None
+            if these are not known: there was none, or an earlier release made it.
+        jobs: those on nodes that leave service: `apply` waits for them. Empty if no node does; None if they are not
+            known.
+        jobs_error: why they are not known; empty if they are.
+        duration: how long an apply will take; None if it would change nothing.
+        price: what the hosts cost an hour, before and after; None if apply would change nothing.
+        world: what the plan was made of.
     """
 
     changes: tuple[ResourceChange, ...]
@@ -55,6 +75,12 @@ class ClusterPlan:
     hosts: Scaling
     configuration: tuple[ConfigurationDifference, ...]
     warnings: tuple[str, ...] = ()
+    fields: tuple[FieldEffect, ...] | None = None
+    jobs: tuple[JobHit, ...] | None = ()
+    jobs_error: str = ""
+    duration: Duration | None = None
+    price: HourlyPrice | None = None
+    world: World = field(default_factory=World, compare=False)
 
     @property
     def empty(self) -> bool:
@@ -64,11 +90,16 @@ class ClusterPlan:
     def to_dict(self) -> dict[str, Any]:
         """The plan as a JSON object."""
         return {
+            "fields": None if self.fields is None else [vars(field) for field in self.fields],
             "changes": [vars(change) for change in self.changes],
             "changes_outputs": self.changes_outputs,
             "nodes": {pool: vars(names) for pool, names in self.hosts.pools.items()},
             "controller": self.hosts.controller,
             "login": vars(self.hosts.login),
+            "jobs": None if self.jobs is None else [vars(job) for job in self.jobs],
+            "jobs_error": self.jobs_error,
+            "duration": vars(self.duration) if self.duration else None,
+            "price": vars(self.price) if self.price else None,
             "configuration": [{**vars(difference), "text": str(difference)} for difference in self.configuration],
             "warnings": list(self.warnings),
         }
@@ -86,6 +117,10 @@ class Planning:
     """Plans of one cluster.
 
     Args:
+        draining: asks Slurm for its jobs.
+        past_runs: reads the runs of this cluster on this machine.
+        prices: reads the price list.
+        version: of the package that runs.
         outputs: reads Terraform's outputs.
     """
 
@@ -97,6 +132,10 @@ class Planning:
         configuration: Configuration,
         record: ConfigurationRecord,
         directory: DirectoryClient,
+        draining: Draining,
+        past_runs: Callable[[], tuple[PastRun, ...]],
+        prices: Callable[[], PriceList],
+        version: str,
         outputs: Callable[[], Mapping[str, Any]],
         on_event: Sink,
     ) -> None:
@@ -105,6 +144,10 @@ class Planning:
         self._configuration = configuration
         self._record = record
         self._directory = directory
+        self._draining = draining
+        self._past_runs = past_runs
+        self._prices = prices
+        self._version = version
         self._outputs = outputs
         self._on_event = on_event
 
@@ -118,6 +161,24 @@ class Planning:
             GpuClusterError: see `errors`; nothing was created.
         """
         terraform = self._provisioning.prepare(run, preflight=preflight, only_look=True)
+        plan = self._plan(run, terraform)
+        for warning in plan.warnings:
+            warn(self._on_event, "cluster", warning)
+        return plan
+
+    def require(self, saved: SavedPlan, run: Run, terraform: Terraform) -> None:
+        """Refuse to go on if an apply would do something else than the saved plan states.
+
+        Args:
+            terraform: after its `prepare`.
+
+        Raises:
+            MovedError: with what has moved. Nothing was changed.
+        """
+        plan = self._plan(run, terraform)
+        saved.require(SavedPlan(self._spec.name, plan.world, plan.to_dict()))
+
+    def _plan(self, run: Run, terraform: Terraform) -> ClusterPlan:
         with run.phase("plan"):
             values = self._outputs()
             outputs = handover.Outputs.parse(values) if values.get("cluster") else None
@@ -125,6 +186,7 @@ class Planning:
             resources, hosts = self._provisioning.plan(terraform)
             resources.file.unlink(missing_ok=True)
             answer = inquiry.answer(time.monotonic() + _LEFT_FOR_THE_CONTROLLER)
+            jobs, jobs_error = self._jobs(outputs, resources, hosts)
             plan = ClusterPlan(
                 resources.changes,
                 resources.changes_outputs,
@@ -137,9 +199,14 @@ class Planning:
                     *_other_release(answer.value, self._spec),
                     *(f"apply would refuse this: {what}" for what in _changes_what_stays(answer.value, self._spec)),
                 ),
+                self._fields(resources, hosts, answer.value),
+                jobs,
+                jobs_error,
+                world=self._world(terraform),
             )
-        for warning in plan.warnings:
-            warn(self._on_event, "cluster", warning)
+        if not plan.empty:
+            price = self._price(outputs, answer.value)
+            plan = replace(plan, duration=self._duration(plan, outputs), price=price)
         return plan
 
     def _ask_controller(self) -> _OnController:
@@ -166,6 +233,49 @@ class Planning:
             ),
         )
 
+    def _world(self, terraform: Terraform) -> World:
+        return World(
+            self._version,
+            content.digest(),
+            terraform.contents().version,
+            updates.recorded(self._spec),
+            digest_of_files(terraform.variables),
+        )
+
+    def _price(self, outputs: handover.Outputs | None, answer: _OnController | None) -> HourlyPrice:
+        before = {} if outputs is None else last_fields(answer.record if answer else None)
+        return hourly_price(before, updates.recorded(self._spec), self._prices(), self._spec.autoscaler.prices)
+
+    def _duration(self, plan: ClusterPlan, outputs: handover.Outputs | None) -> Duration:
+        work = Work.of(
+            first=outputs is None,
+            hosts=plan.hosts.touched + (outputs is None),
+            resources=any(not change.internal for change in plan.changes),
+            configuration=bool(plan.configuration),
+        )
+        return expected(work, self._past_runs(), cloud=self._spec.cloud.provider)
+
+    def _jobs(
+        self, outputs: handover.Outputs | None, resources: TerraformPlan, hosts: Scaling
+    ) -> tuple[tuple[JobHit, ...] | None, str]:
+        """The jobs on nodes that leave service, and why they are not known."""
+        nodes = leaving(hosts, resources.changes, self._spec.elastic_pools)
+        if outputs is None or not nodes or self._spec.scheduler == "none":
+            return (), ""
+        if self._spec.scheduler == "kubernetes":
+            return None, "pods are not listed: see `gpucluster kubectl -- get pods --all-namespaces -o wide`"
+        listed = Inquiry(lambda: self._draining.all_jobs(timeout=_FOR_THE_JOBS)).answer(
+            time.monotonic() + _FOR_THE_JOBS
+        )
+        return (None, listed.error) if listed.value is None else (jobs_hit(listed.value, nodes), "")
+
+    def _fields(
+        self, resources: TerraformPlan, hosts: Scaling, answer: _OnController | None
+    ) -> tuple[FieldEffect, ...] | None:
+        changed = changed_fields(answer.record if answer else None, updates.recorded(self._spec))
+        loses_data = bool(lost_homes(resources) or lost_state(resources))
+        return None if changed is None else effects(changed, hosts, loses_data=loses_data)
+
     def _differences(
         self, outputs: handover.Outputs | None, hosts: Scaling, answer: InquiryAnswer[_OnController]
     ) -> tuple[ConfigurationDifference, ...]:
@@ -188,11 +298,16 @@ class Planning:
         )
 
 
-def refuse_what_stays(spec: ClusterSpec, controller: ControllerConnection, record: ConfigurationRecord) -> None:
+def refuse_what_stays(
+    spec: ClusterSpec, controller: ControllerConnection, record: ConfigurationRecord
+) -> Mapping[str, Any] | None:
     """Refuse to give a cluster another scheduler, or Kubernetes other networks: what is installed would go on beside
     the new one.
 
     A controller that does not answer is refused by what needs it.
+
+    Returns:
+        How the hosts were configured last; None if it is not known.
 
     Raises:
         InputError: the hosts were configured with something else. Nothing was changed.
@@ -200,10 +315,11 @@ def refuse_what_stays(spec: ClusterSpec, controller: ControllerConnection, recor
     try:
         recorded = record.read() if controller.hosts() else None
     except GpuClusterError:
-        return
+        return None
     for what in _changes_what_stays(_OnController(recorded), spec):
         hint = "Write what it has, or build another cluster; see docs/how-to/kubernetes.md for what they may share"
         raise InputError(what, where=str(spec.file), hint=hint)
+    return recorded
 
 
 def _changes_what_stays(answer: _OnController | None, spec: ClusterSpec) -> Iterator[str]:

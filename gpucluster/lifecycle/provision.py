@@ -257,11 +257,11 @@ class Provisioning:
         return terraform
 
     def _check_compartment(self, terraform: Terraform) -> None:
-        """Refuse a compartment in which the cluster was not built, or another local cloud. Terraform would find
-        nothing of it there, and would create it a second time.
+        """Refuse a compartment or a region in which the cluster was not built, or another local cloud. Terraform would
+        find nothing of it there, and would create it a second time.
 
         Raises:
-            InputError: with both compartments.
+            InputError: with both compartments, or both regions.
         """
         compartment = self._cloud.access().compartment_id
         built_in, where = handover.Identity.parse(terraform.outputs()).compartment_id, str(terraform.backend)
@@ -273,6 +273,13 @@ class Provisioning:
                 where=where,
                 hint="Use the cluster file (or the local cloud) that it was built with, and run there: "
                 "gpucluster destroy",
+            )
+        region = str((terraform.outputs().get("cluster") or {}).get("region") or "")
+        if region and region != self._spec.cloud.region:
+            raise InputError(
+                f"this cluster was built in another region: {region}, and not {self._spec.cloud.region}",
+                where=where,
+                hint=f"Write `region: {region}` into cluster.yml. To move the cluster, destroy it first",
             )
         self._saved.compartment = compartment
 

@@ -134,6 +134,13 @@ class Scaling:
         """The names of the nodes of all pools that are `added`, `removed`, `replaced` or `rebooted`."""
         return sorted(name for pool in self.pools.values() for kind in kinds for name in getattr(pool, kind))
 
+    @property
+    def touched(self) -> int:
+        """How many hosts are added, removed, replaced or rebooted."""
+        kinds = [*self.pools.values(), self.login]
+        named = sum(len(each.added) + len(each.removed) + len(each.replaced) + len(each.rebooted) for each in kinds)
+        return named + bool(self.controller)
+
     def __bool__(self) -> bool:
         return bool(self.pools or self.controller or self.login != PoolScaling())
 
@@ -481,6 +488,11 @@ class Resizing:
             yield
         finally:
             self._hosts.forget(rebooted=rebooted, replaced=replaced)
+
+    @property
+    def changed(self) -> frozenset[str]:
+        """The nodes that this run has drained to replace or reboot them."""
+        return frozenset(self._changed)
 
     def resume_changed(self) -> bool:
         """Resume the nodes that this run has drained to replace or reboot them. They are configured again by now.

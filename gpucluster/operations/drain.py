@@ -131,6 +131,17 @@ class Draining:
                 raise
             warn(self._on_event, "slurm", f"nodes are removed or changed without draining them in Slurm: {error.what}")
 
+    def all_jobs(self, *, timeout: float) -> tuple[SlurmJob, ...]:
+        """The jobs that have nodes, of all users; empty without a Slurm. Reads only, and asks once.
+
+        Args:
+            timeout: seconds.
+
+        Raises:
+            ToolError: Slurm does not answer.
+        """
+        return jobs_of(self._query(_squeue(), timeout))
+
     def nodes(self) -> dict[str, SlurmNode]:
         """The nodes by name, elastic ones without an instance included; empty without a Slurm.
 
@@ -324,17 +335,15 @@ class Draining:
     def _jobs(self, names: Sequence[str]) -> tuple[SlurmJob, ...]:
         if not names:
             return ()
-        nodes = shlex.quote(",".join(names))
-        options = "--noheader --all --format='%A|%u|%L|%N'"
-        return jobs_of(self._query(f"squeue {options} --states={','.join(JOB_ON_NODES)} --nodelist={nodes}"))
+        return jobs_of(self._query(f"{_squeue()} --nodelist={shlex.quote(','.join(names))}"))
 
     def _update(self, names: Sequence[str], change: str) -> None:
         nodes = shlex.quote(",".join(names))
         self._query(f"sudo scontrol update nodename={nodes} {change}")
 
-    def _query(self, command: str) -> str:
+    def _query(self, command: str, timeout: float = _TIMEOUT) -> str:
         try:
-            result = process.run(self._controller.ssh_argv(None, [command]), check=False, timeout=_TIMEOUT)
+            result = process.run(self._controller.ssh_argv(None, [command]), check=False, timeout=timeout)
         except GpuClusterError as error:
             raise _no_answer(error.what) from error
         if result.returncode == _NOT_FOUND:
@@ -342,6 +351,11 @@ class Draining:
         if result.returncode != 0:
             raise _no_answer(result.stderr.strip().rpartition("\n")[2] or f"status {result.returncode}")
         return result.stdout
+
+
+def _squeue() -> str:
+    """Lists the jobs that have nodes, for `jobs_of`."""
+    return f"squeue --noheader --all --format='%A|%u|%L|%N' --states={','.join(JOB_ON_NODES)}"
 
 
 def _no_answer(reason: str) -> ToolError:

@@ -10,7 +10,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from gpucluster import shapes
-from gpucluster.spec import defaults, document, model, reserved, rules
+from gpucluster.spec import defaults, document, model, reserved, rules, updates
 from gpucluster.spec.sections import fields, slurm
 from gpucluster.spec.sections.cloud import LOCAL_IMAGE, PROVIDERS
 
@@ -43,9 +43,11 @@ _DEPENDENT_DEFAULTS = {
 def json_schema() -> dict[str, Any]:
     """JSON schema (draft 2020-12) of a cluster.yml: the keys and their types. Only load() checks rules between keys."""
     schema = model.ClusterSpec.model_json_schema(mode="validation")
-    for definition in [schema, *schema["$defs"].values()]:
+    paths = {kind.__name__: paths[0] for kind, paths in model.sections().items()}
+    for title, definition in [("", schema), *schema["$defs"].items()]:
         for name, field in definition.get("properties", {}).items():
             field.pop("title", None)
+            field.update(_update_policy(paths.get(title, ""), name))
             # A placeholder for a default that depends on other values; editors must not show it.
             if field.get("default", "") in ("", None):
                 field.pop("default", None)
@@ -70,6 +72,14 @@ def json_schema() -> dict[str, Any]:
     }
 
 
+def _update_policy(section: str, name: str) -> dict[str, str]:
+    """What `apply` does when the value of a key changes, as annotations of the schema; none for a section."""
+    rule = updates.policies().get(f"{section}.{name}" if section else name)
+    if rule is None:
+        return {}
+    return {"x-update-policy": rule.policy, **({"x-update-note": rule.note} if rule.note else {})}
+
+
 def json_schema_text() -> str:
     """The content of docs/reference/cluster.schema.json."""
     return json.dumps(json_schema(), indent=2, ensure_ascii=False) + "\n"
@@ -87,19 +97,38 @@ def markdown() -> str:
         "to the file; `~` is your home directory.",
         "For editors that support JSON schema there is [cluster.schema.json](cluster.schema.json).",
         "",
+        *_changes(),
     ]
     for kind, paths in model.sections().items():
         title = " and ".join(f"`{path}`" if path else "Top level" for path in paths)
         lines += [f"## {title}", "", (kind.__doc__ or "").strip().partition("\n\n")[0].replace("\n    ", " "), ""]
-        lines += ["| key | type | default | meaning |", "|---|---|---|---|"]
+        lines += ["| key | type | default | a change | meaning |", "|---|---|---|---|---|"]
         lines += [_row(paths[-1], name, info) for name, info in kind.model_fields.items()]
         lines.append("")
     return "\n".join([*lines, *_rules(), *_shapes()]) + "\n"
 
 
 def _row(path: str, name: str, info: FieldInfo) -> str:
-    default = _DEPENDENT_DEFAULTS.get(f"{path}.{name}" if path else name) or _default(info)
-    return f"| `{name}` | {_type(info.annotation)} | {default} | {info.description} |"
+    key = f"{path}.{name}" if path else name
+    default = _DEPENDENT_DEFAULTS.get(key) or _default(info)
+    rule = updates.policies().get(key)
+    policy, note = (rule.policy, f" *A change:* {rule.note}" if rule.note else "") if rule else ("see below", "")
+    return f"| `{name}` | {_type(info.annotation)} | {default} | {policy} | {info.description}{note} |"
+
+
+def _changes() -> list[str]:
+    """What each update policy means."""
+    return [
+        "## What a change does",
+        "",
+        "The column *a change* states the strongest effect that a change of the value may have on a cluster that",
+        "stands. `gpucluster plan` shows the effect of the change at hand, with the hosts and the jobs.",
+        "",
+        "| policy | meaning |",
+        "|---|---|",
+        *(f"| {policy} | {meaning} |" for policy, meaning in updates.MEANINGS.items()),
+        "",
+    ]
 
 
 def _default(info: FieldInfo) -> str:

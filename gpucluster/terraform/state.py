@@ -91,10 +91,12 @@ class StateContents:
     Args:
         outputs: the output values by name.
         entries: the resources, data sources left out.
+        version: lineage and serial; empty for an empty state.
     """
 
     outputs: Mapping[str, Any]
     entries: tuple[StateEntry, ...] = ()
+    version: str = field(default="", compare=False)
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -133,7 +135,8 @@ class StateContents:
             raise ValueError(f"it lacks {error}") from error
         except (TypeError, AttributeError) as error:
             raise ValueError("it has another form than Terraform's states have") from error
-        return cls(outputs, entries)
+        version = f"{state.get('lineage', '')} {state['serial']}" if "serial" in state else ""
+        return cls(outputs, entries, version)
 
 
 def on_this_machine(paths: ClusterPaths) -> StateContents | None:

@@ -5,8 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
-from gpucluster.errors import EXIT_DATA_GUARD, EXIT_INPUT, EXIT_LOCKED, EXIT_REPLACEMENT, GpuClusterError, Interrupted
+from gpucluster.errors import (
+    EXIT_DATA_GUARD,
+    EXIT_INPUT,
+    EXIT_LOCKED,
+    EXIT_MOVED,
+    EXIT_REPLACEMENT,
+    GpuClusterError,
+    Interrupted,
+)
 from gpucluster.events import Event, EventKind, PhaseStatus, Sink
 from gpucluster.paths import ClusterPaths
 from gpucluster.process import signals
@@ -22,12 +31,14 @@ def environment(paths: ClusterPaths) -> dict[str, str]:
 class Run:
     """The phases of one run: announced, timed, and written into the run log, however the run ends.
 
-    `phases` holds the seconds of each, in order.
+    `phases` holds the seconds of each, in order. `work` is what the run has to do, for the run log: JSON values, which
+    later runs are compared by.
     """
 
     def __init__(self, command: str, paths: ClusterPaths, on_event: Sink) -> None:
         self.command = command
         self.phases: dict[str, float] = {}
+        self.work: dict[str, Any] = {}
         self._last = last_phases(paths, command)
         self._log = RunLog(paths, command)
         self._on_event = on_event
@@ -67,7 +78,8 @@ class Run:
         """Write into the run log how the run ended."""
         phases = {name: round(seconds, 2) for name, seconds in self.phases.items()}
         # A second Ctrl-C must not leave a log of a run that seems to be running.
-        signals.surely(lambda: self._log.close(status, elapsed=round(self.elapsed, 2), phases=phases, error=error))
+        details = {"phases": phases, "error": error, **({"work": self.work} if self.work else {})}
+        signals.surely(lambda: self._log.close(status, elapsed=round(self.elapsed, 2), **details))
         self._closed = True
 
     def close_if_open(self) -> None:
@@ -78,7 +90,7 @@ class Run:
 
 _STOPPED = "stopped by a signal"
 # Of errors that are raised before a run changes anything: see `errors`.
-_NOTHING_CHANGED = (EXIT_INPUT, EXIT_LOCKED, EXIT_DATA_GUARD, EXIT_REPLACEMENT)
+_NOTHING_CHANGED = (EXIT_INPUT, EXIT_LOCKED, EXIT_DATA_GUARD, EXIT_REPLACEMENT, EXIT_MOVED)
 # The phases of a run for which Terraform may have changed something already.
 _AFTER_TERRAFORM = {"hosts", "ansible"}
 

@@ -37,6 +37,7 @@ class PastRun:
         elapsed: in seconds; None as long as it has not ended.
         phases: the seconds of each phase that has ended, in order.
         phase: the one that began last.
+        work: what it had to do, as far as its time depends on it: {kind, hosts}; empty if it has not come so far.
     """
 
     id: str
@@ -50,6 +51,7 @@ class PastRun:
     phases: Mapping[str, float] = field(default_factory=dict)
     phase: str = ""
     error: str = ""
+    work: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """The same values as JSON; the name is `run`, as in the log."""
@@ -108,6 +110,7 @@ def save_ansible_logs(paths: ClusterPaths) -> None:
 
 def _past(record: Mapping[str, Any]) -> PastRun:
     elapsed, phases, pid = record.get("elapsed"), record.get("phases"), record.get("pid")
+    work = record.get("work")
     return PastRun(
         id=str(record["run"]),
         command=str(record.get("command", "")),
@@ -120,4 +123,5 @@ def _past(record: Mapping[str, Any]) -> PastRun:
         phases={str(name): float(took) for name, took in phases.items()} if isinstance(phases, dict) else {},
         phase=str(record.get("phase", "")),
         error=str(record.get("error") or ""),
+        work=work if isinstance(work, dict) else {},
     )

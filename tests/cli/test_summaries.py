@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpucluster.cli.summaries import plan_text, status_text, summary
+from gpucluster.cli.plan_report import plan_text
+from gpucluster.cli.summaries import status_text, summary
 from gpucluster.lifecycle.plan import ClusterPlan
 from gpucluster.lifecycle.resize import Scaling
 from gpucluster.lifecycle.result import RunResult

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucluster.cli.summaries import plan_text
+from gpucluster.cli.plan_report import plan_text
 from gpucluster.cli.value_diff import changed_lines, differences
 from gpucluster.lifecycle.plan import ClusterPlan
 from gpucluster.lifecycle.resize import Scaling

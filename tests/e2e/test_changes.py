@@ -396,6 +396,11 @@ def test_one_apply_changes_nodes_login_nodes_monitoring_and_the_plugin(site: Sit
     site.write(cluster_yml(nodes=SMALLER, login=2, enroot=True, plugin=NEXT, monitoring="login-2"))
     plan = site.good("plan")
     assert plan["login"]["added"] == [SECOND]
+    # The job of the node that goes is named, and none of the node that stays.
+    assert [(job["id"], job["user"], job["nodes"]) for job in plan["jobs"]] == [(last, "alice", ["compute-1"])]
+    effects = {field["path"]: field["effect"] for field in plan["fields"]}
+    assert (effects["pools.compute.count"], effects["login.count"]) == ("drains", "live")
+    assert effects["monitoring.host"] == "live"
     run = site.start("apply")
     read_until(run, f"job {last} of alice on compute-1")
     release(site, "last")
@@ -461,11 +466,27 @@ def test_it_grows_by_the_next_number_and_login_nodes_and_enroot_go(site: Site) -
     before = booted(site, CONTROLLER, "compute-2")
     site.entry = ""
     site.write(cluster_yml(nodes=GROWN, login=0))
-    plan = site.good("plan")
+    file = str(site.folder / "grow.plan")
+    plan = site.good("plan", "--out", file, "--markdown", str(site.folder / "grow.md"))
     assert sorted(plan["login"]["removed"]) == [LOGIN, SECOND]
-    result = site.good("apply")
+    assert "| `pools.compute.count` | `1` | `2` | **live** |" in (site.folder / "grow.md").read_text()
+    assert plan["price"]["after"] != plan["price"]["before"]
+    # The plan was of another file: nothing is changed.
+    site.write(cluster_yml(nodes=GROWN.replace("2", "3", 1), login=0))
+    code, events = site.run("apply", file)
+    assert (code, events[-1]["data"]["error"]) == (9, "MovedError")
+    assert "cluster.yml: pools.compute.count: 2 -> 3" in events[-1]["message"]
+    site.write(cluster_yml(nodes=GROWN, login=0))
+    result = site.good("apply", file)
     assert hosts(site) == [CONTROLLER, "compute-2", "compute-3"]
     assert booted(site, *before) == before
+    # What was made is not made again: the state has moved.
+    code, events = site.run("apply", file)
+    assert code == 9
+    assert "  state: serial " in events[-1]["message"]
+    # Later plans know how long such a change takes.
+    assert site.good("runs")["runs"][0]["status"] == "refused"
+    assert next(run["work"] for run in site.good("runs")["runs"] if run["work"]) == {"kind": "hosts", "hosts": 3}
     assert set(states(site)) == {"compute-2", "compute-3"}
     assert set(site.as_alice("srun -N 2 hostname").split()) == {"compute-2", "compute-3"}
     # Users get in at the controller again, and Prometheus is there again.

@@ -147,6 +147,13 @@ def test_another_compartment_is_refused_by_the_state_on_a_machine_that_knows_not
     assert not (cluster.paths.root / "compartment").exists()
 
 
+def test_another_region_is_refused(cluster: Cluster, api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs = {"cluster": {"contract_version": 1, "compartment_id": api.tenancy, "region": "us-ashburn-1"}}
+    monkeypatch.setattr(Terraform, "outputs", lambda _: outputs)
+    with pytest.raises(InputError, match=r"was built in another region: us-ashburn-1, and not local-1"):
+        _named(cluster, api).plan(preflight=False)
+
+
 def test_another_compartment_of_elastic_nodes_is_refused_while_some_run_in_the_present_one(
     cluster: Cluster, api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:

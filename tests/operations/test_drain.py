@@ -11,6 +11,7 @@ import pytest
 
 from gpucluster.errors import ToolError
 from gpucluster.events import Event, ignore
+from gpucluster.lifecycle.jobs_hit import LeavingNodes, jobs_hit
 from gpucluster.node_agent.rules.reasons import CHANGED, REMOVED, RETURNED, ROLLED
 from gpucluster.operations import drain
 from gpucluster.operations.controller import ControllerConnection
@@ -241,10 +242,19 @@ class TestSlurm:
         slurm.resume(["c-1"])
         slurm_harness.until("the node serves again", lambda: not {"DOWN", "DRAIN"} & slurm_harness.flags("c-1"))
 
+    def test_its_jobs_are_listed_for_a_plan(self, slurm_harness: SlurmHarness, slurm: Draining) -> None:
+        job = running(slurm_harness, "--nodelist=c-1", "--time=30")
+        (hit,) = jobs_hit(slurm.all_jobs(timeout=30), LeavingNodes(frozenset({"c-1"})))
+        assert (hit.id, hit.user, hit.nodes) == (job, "root", ("c-1",))
+        assert 29 * 60 - 60 < (hit.left_s or 0) <= 30 * 60
+        assert jobs_hit(slurm.all_jobs(timeout=30), LeavingNodes(frozenset({"c-2"}))) == ()
+
     def test_a_dead_slurmctld_is_told(self, slurm_harness: SlurmHarness, slurm: Draining) -> None:
         slurm_harness.stop("slurmctld")
         try:
             with pytest.raises(ToolError, match="gives no answer"):
                 slurm.drain(dict.fromkeys(["c-1"], REMOVED), 30)
+            with pytest.raises(ToolError, match="gives no answer"):
+                slurm.all_jobs(timeout=30)
         finally:
             slurm_harness.start_slurmctld()

@@ -25,7 +25,8 @@ import gpucluster.cli
 from gpucluster import errors
 from gpucluster.cli.debug import debugging
 from gpucluster.cli.output import JsonLines, LiveTerminal, Plain, findings, say, table
-from gpucluster.cli.summaries import plan_text, status_text
+from gpucluster.cli.plan_report import plan_text
+from gpucluster.cli.summaries import status_text
 from gpucluster.errors import GpuClusterError, InputError, InputFinding, PreflightError, PreflightFinding
 from gpucluster.events import Event, EventKind
 from gpucluster.handover.configuration_diff import ConfigurationDifference

@@ -16,6 +16,7 @@ from gpucluster.spec.sections.fields import (
     REGION_PATTERN,
     TAG_PATTERN,
     WORD_PATTERN,
+    Factor,
     SpecPart,
     TagValue,
 )
@@ -138,6 +139,12 @@ class Cloud(SpecPart):
         examples=[{"Operations.CostCenter": "42"}],
     )
 
+    price_factor: Factor = Field(
+        default=1.0,
+        description="What this tenancy pays of Oracle's public list price, for the prices of `gpucluster plan`: `0.7` "
+        "with a discount of 30 %.",
+        examples=[0.7],
+    )
     local: Local = Field(default_factory=Local, description="What instances get of this machine. Provider local only.")
 
     @property
