@@ -1,6 +1,6 @@
 """What a command shows on a terminal, as an SVG: the pictures of README.md are made from real runs.
 
-    .venv/docs/bin/python tools/recording.py FILE.svg [--columns 100] [--last LINES] -- COMMAND...
+    .venv/docs/bin/python tools/recording.py FILE.svg [--columns 100] [--lines FIRST LAST] -- COMMAND...
 
 The command runs on a terminal of its own. The picture has what stands there at its end, as a terminal shows it: lines
 that were drawn again are there once. It holds no font and no address of a server.
@@ -55,8 +55,12 @@ def record(command: list[str], columns: int) -> Any:
     return screen
 
 
-def text_of(screen: Any, last: int | None) -> Text:
-    """The lines of a screen with their colours, without the empty ones at the end."""
+def text_of(screen: Any, part: slice) -> Text:
+    """The lines of a screen with their colours, without the empty ones at the end.
+
+    Args:
+        part: these of them only.
+    """
     lines = []
     for row in range(screen.lines):
         line = Text()
@@ -68,7 +72,7 @@ def text_of(screen: Any, last: int | None) -> Text:
         lines.append(line)
     while lines and not lines[-1].plain:
         lines.pop()
-    return Text("\n").join(lines[-last:] if last else lines)
+    return Text("\n").join(lines[part])
 
 
 def _color(name: str) -> str | None:
@@ -89,11 +93,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("file", type=Path)
     parser.add_argument("--columns", type=int, default=100)
-    parser.add_argument("--last", type=int, help="only the last lines")
+    parser.add_argument("--lines", type=int, nargs=2, metavar=("FIRST", "LAST"), help="only these, counted from 1")
     parser.add_argument("--title", default="", help="above the picture; the command, if there is none")
     separator = sys.argv.index("--")
     arguments, command = parser.parse_args(sys.argv[1:separator]), sys.argv[separator + 1 :]
-    text = text_of(record(command, arguments.columns), arguments.last)
+    first, last = arguments.lines or (1, _ROWS)
+    text = text_of(record(command, arguments.columns), slice(first - 1, last))
     title = arguments.title or " ".join(command)
     arguments.file.write_text(svg(text, title, arguments.columns), encoding="utf-8")
 

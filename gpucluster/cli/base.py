@@ -40,6 +40,7 @@ Exit codes:
   6    users' data would be lost; pass --delete-data to continue
   7    nodes would be replaced; pass --replace-nodes to continue
   8    users, groups or a key are changed, and not every host has confirmed it
+  9    the saved plan does not hold any more; nothing was changed
   130  interrupted; run the same command again to continue"""
 
 

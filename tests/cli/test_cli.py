@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -12,8 +13,9 @@ import click
 import pytest
 
 import gpucluster
+from gpucluster import errors
 from gpucluster.cli import DEFAULT_FILES, cli
-from gpucluster.cli.base import Root
+from gpucluster.cli.base import EXIT_CODES, Root
 from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
@@ -95,6 +97,13 @@ def test_every_command_explains_itself() -> None:
         "restore", "slurm", "kubernetes", "kubeconfig", "kubectl", "software", "state", "list", "runs", "logs",
         "dashboard", "job", "exposure", "support-bundle", "controller", "rotate",
     }  # fmt: skip
+
+
+def test_every_exit_code_is_in_the_help_and_in_the_reference() -> None:
+    codes = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "command-line.md").read_text()
+    assert {int(code) for code in re.findall(r"^\| (\d+) \| ", page, re.MULTILINE)} == codes
+    assert {int(code) for code in re.findall(r"^ {2}(\d+) {2,}", EXIT_CODES, re.MULTILINE)} == codes
 
 
 def test_no_line_of_help_is_cut_on_a_terminal_of_80_columns() -> None:
