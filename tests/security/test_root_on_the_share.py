@@ -225,7 +225,7 @@ def test_the_file_of_verify(place: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
     def put_and_remove(_: None) -> None:
         Input.buffer = io.BytesIO(b"token")
-        shares.put(place, ".gpucluster-verify", "token")
+        shares.put(place, ".gpucluster-verify", "token", b"word")
         shares.remove(place, ".gpucluster-verify")
 
     monkeypatch.setattr(sys, "stdin", Input)
