@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,6 +15,10 @@ from gpucluster.handover.names import elastic_names, elastic_prefix, monitoring_
 from gpucluster.handover.outputs import Outputs
 from gpucluster.spec import ClusterSpec
 
+#: Hosts that are asked at the same time: many nodes are behind one controller.
+HOSTS_AT_ONCE = 20
+# The folder of the token on the share: `gpucluster.controller.facts`.
+_FOLDER = ".gpucluster-verify"
 # Pools that are tried at the same time. Where a user may have only so many jobs or nodes, each waits for the one
 # before it.
 _POOLS_AT_ONCE = 16
@@ -97,17 +102,16 @@ def collection(
             "kubernetes": {"control_plane": spec.kubernetes.control_plane, "pods": request.get("pods") or []}
             if on_kubernetes
             else None,
-            "seconds": host_seconds + _HOST_SECONDS,
+            # Checks that need the nodes for themselves come before jobs and pods.
+            "apart": request["profile"] == "full",
+            # For so long it waits for the other hosts.
+            "seconds": host_seconds * math.ceil(len(hosts) / HOSTS_AT_ONCE) + _HOST_SECONDS,
         },
         hosts=hosts,
         monitoring=scrapes,
         host_seconds=host_seconds,
         cluster_seconds=host_seconds + _CLUSTER_SECONDS + _POOL_SECONDS * pools + pods,
     )
-
-
-#: The folder of the token on the share: `gpucluster.controller.facts`.
-_FOLDER = ".gpucluster-verify"
 
 
 def _next(nodes: Sequence[str], host: str) -> str:

@@ -19,15 +19,13 @@ from gpucluster import process
 from gpucluster.artifacts import agent_archive
 from gpucluster.errors import ProcessError, ToolError
 from gpucluster.events import Event, EventKind, Sink
-from gpucluster.handover.facts_requests import Collection
+from gpucluster.handover.facts_requests import HOSTS_AT_ONCE, Collection
 from gpucluster.node_agent import bounded
 from gpucluster.operations.inquiry import Inquiry
 from gpucluster.ssh import SSH_FAILED, SshClient, host_key_refused
 from gpucluster.text import printable
 from gpucluster.verdict.measurements import UNREACHABLE
 
-#: Hosts that are asked at the same time: many nodes are behind one controller.
-AT_ONCE = 20
 _TASK = "Collect facts of the host"
 # A connection may be refused for a moment: sshd opens its port again when it reads its configuration again.
 _PAUSES = (0.0, 1.0, 3.0)
@@ -159,7 +157,7 @@ def _ask_hosts(client: SshClient, requests: Mapping[str, Mapping[str, Any]], sec
     def ask(name: str) -> dict[str, Any]:
         return _of_host(client.argv(name, [command]), program + json.dumps(requests[name]), seconds, stop)
 
-    with ThreadPoolExecutor(AT_ONCE) as threads:
+    with ThreadPoolExecutor(HOSTS_AT_ONCE) as threads:
         try:
             return dict(zip(requests, threads.map(ask, requests), strict=True))
         finally:

@@ -57,7 +57,8 @@ def test_only_nodes_that_were_asked_for_run_checks_and_jobs() -> None:
     chosen, *others = pool["nodes"]
     asked = _collection("local_demo", pools=[pool["name"]], nodes=[chosen], with_elastic=False, profile="full")
     assert {host for host, of_host in asked.hosts.items() if of_host["checks"]} == {chosen}
-    assert asked.hosts[chosen]["checks"]["alone"] is True
+    assert (asked.hosts[chosen]["checks"]["alone"], asked.cluster["apart"]) == (True, True)
+    assert everything.cluster["apart"] is False
     (tried,) = asked.cluster["slurm"]["pools"]
     assert (tried["nodes"], tried["elastic"]) == ([chosen], "")
     assert set(others) <= set(tried["exclude"])

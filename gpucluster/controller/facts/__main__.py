@@ -1,9 +1,11 @@
 """`gpucluster-agent cluster-facts`: the facts of the cluster that `gpucluster verify` judges, and those of this host.
 
-    {"token", "host", "share", "slurm", "autoscaler", "kubernetes", "seconds"}       the request, one line
+    {"token", "host", "share", "slurm", "autoscaler", "kubernetes", "apart", "seconds"}     the request, one line
     {"progress": "token"}           the token is on the share: other hosts may look at it
     a line, or the end of the input: they have looked; or nobody waits any more
     {"result": {...}}               the facts
+
+With `apart`, checks of hosts need the nodes for themselves: jobs and pods wait until the line has come.
 
 Nothing is left behind, however it ends: the token and the image are removed from the share, and a job whose result
 nobody waits for is cancelled. Before the line has come, the end of the input means that the connection was lost.
@@ -65,9 +67,11 @@ class ClusterFacts:
 
     Args:
         asked: see the module.
+        looked: is set when the other hosts have looked.
     """
 
-    def __init__(self, asked: Mapping[str, Any], programs: ProgramGroup) -> None:
+    def __init__(self, asked: Mapping[str, Any], programs: ProgramGroup, looked: threading.Event) -> None:
+        self._looked = looked
         self._asked = asked
         self._programs = programs
         slurm = asked.get("slurm")
@@ -78,14 +82,31 @@ class ClusterFacts:
         asked = self._asked
         calls: dict[str, Callable[[], Any]] = {}
         if self._slurm is not None:
-            calls["slurm"] = self._slurm.collect
+            calls["slurm"] = self._slurm_facts
         if asked.get("autoscaler"):
             calls["autoscaler"] = lambda: {"autoscaler": services.autoscaler(self._programs)}
         if asked.get("kubernetes"):
-            calls["kubernetes"] = lambda: services.kubernetes(asked["kubernetes"], self._programs)
+            calls["kubernetes"] = self._kubernetes_facts
         found = at_once(calls)
         errors = {name: error for name, error in found.items() if name.endswith("_error")}
         return {**errors, **{name: fact for each in calls for name, fact in (found[each] or {}).items()}}
+
+    def _slurm_facts(self) -> dict[str, Any]:
+        assert self._slurm is not None
+        self._await_nodes()
+        return self._slurm.collect()
+
+    def _kubernetes_facts(self) -> dict[str, Any]:
+        asked = self._asked["kubernetes"]
+        facts = services.kubernetes(asked, self._programs)
+        if asked.get("pods"):
+            self._await_nodes()
+            facts.update(services.pods(asked["pods"], self._programs))
+        return facts
+
+    def _await_nodes(self) -> None:
+        if self._asked.get("apart"):
+            self._looked.wait()
 
     def close(self, *, lost: bool) -> None:
         """Leave nothing behind.
@@ -128,7 +149,8 @@ def serve(channel: RequestChannel) -> int:
     asked = channel.request()
     host = HostFacts(asked["host"])  # before any thread
     place = Path(asked["share"]) if asked.get("share") else None
-    cluster = ClusterFacts(asked, ProgramGroup())
+    looked = threading.Event()
+    cluster = ClusterFacts(asked, ProgramGroup(), looked)
     lost = True
     try:
         # Until all is done: this host looks at it, too.
@@ -136,6 +158,7 @@ def serve(channel: RequestChannel) -> int:
             channel.say(progress="token")
             work = _Work(lambda: at_once({"host": host.collect, "cluster": cluster.collect}))
             _await_line(channel, float(asked["seconds"]))
+            looked.set()
             _await_end(channel, work)
         lost = False
     finally:

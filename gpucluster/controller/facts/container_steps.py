@@ -82,15 +82,18 @@ class StepImage:
         self._programs = programs
         self._lock = threading.Lock()
         self._file: Path | None = None
+        self._removed = False
 
     def file(self) -> Path:
         """The image.
 
         Raises:
-            Failed: it can't be made, or the share is not mounted.
+            Failed: it can't be made, or is not wanted any more, or the share is not mounted.
             OSError: a file can't be written.
         """
         with self._lock:
+            if self._removed:
+                raise Failed("the image for container steps is not wanted any more")
             if self._file is None:
                 name = f"{self.marker}.sqsh"
                 with tempfile.TemporaryDirectory(prefix="gpucluster-verify-") as scratch:
@@ -106,12 +109,14 @@ class StepImage:
             return self._file
 
     def remove(self) -> None:
-        """Remove it, if it is there.
+        """Remove it, if it is there, and make none any more.
 
         Raises:
             OSError: it can't be removed.
         """
-        share.remove(self._place, FOLDER)
+        with self._lock:
+            self._removed = True
+            share.remove(self._place, FOLDER)
 
 
 def answers(marker: str, output: str) -> set[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gpucluster.node_agent.facts.questions import AGENT, document, said
@@ -36,17 +36,19 @@ def autoscaler(programs: ProgramGroup) -> Any:
 
 
 def kubernetes(asked: Mapping[str, Any], programs: ProgramGroup, program: str = AGENT) -> dict[str, Any]:
-    """What the API server knows; then what pods on the nodes find.
+    """What the API server knows.
 
     Args:
-        asked: the `control_plane`; the `pods` to try, none if it is empty.
+        asked: the `control_plane`.
     """
     command = [program, "kubernetes", f"--control-plane={asked['control_plane']}", "facts"]
     done = programs.run(["timeout", str(_FACTS_SECONDS), *command], _FACTS_SECONDS + _MARGIN_SECONDS)
-    facts = dict(document(done) or {})
-    if asked.get("pods"):
-        argv = ["timeout", f"--kill-after={_PODS_KILL_SECONDS}", str(_PODS_SECONDS), program, "kubernetes", "pods"]
-        limit = _PODS_SECONDS + _PODS_KILL_SECONDS + _MARGIN_SECONDS
-        done = programs.run(argv, limit, json.dumps(asked["pods"]).encode())
-        facts.update(document(done) or {"kubernetes_pods_error": done.stderr.strip() or "no answer in time"})
-    return facts
+    return dict(document(done) or {})
+
+
+def pods(asked: Sequence[Any], programs: ProgramGroup, program: str = AGENT) -> dict[str, Any]:
+    """What pods on the nodes find."""
+    argv = ["timeout", f"--kill-after={_PODS_KILL_SECONDS}", str(_PODS_SECONDS), program, "kubernetes", "pods"]
+    limit = _PODS_SECONDS + _PODS_KILL_SECONDS + _MARGIN_SECONDS
+    done = programs.run(argv, limit, json.dumps(list(asked)).encode())
+    return dict(document(done) or {"kubernetes_pods_error": done.stderr.strip() or "no answer in time"})

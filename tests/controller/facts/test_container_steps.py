@@ -103,6 +103,9 @@ def test_the_image_is_made_once_and_removed(place: Path, tmp_path: Path, monkeyp
     assert len(commands.calls("mksquashfs")) == 1
     image.remove()
     assert list(place.iterdir()) == []
+    with pytest.raises(Failed, match="not wanted any more"):
+        image.file()
+    assert list(place.iterdir()) == []
 
 
 def test_an_image_that_can_not_be_made_is_an_error_with_the_reason(

@@ -104,6 +104,22 @@ def test_the_facts_of_slurm_and_of_this_host_come_together(
     assert commands.calls("scancel") == []
 
 
+def test_checks_that_need_the_nodes_come_before_jobs(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands = Commands(tmp_path, monkeypatch)
+    commands.prints("sinfo", "a-1 idle a none\n")
+    commands.prints("squeue", "")
+    commands.prints("runuser", "a-1\n")
+    commands.prints("gpucluster-autoscaler", '{"healthy": true}')
+    operator = Operator(_asked(place, slurm=SLURM, autoscaler=True, apart=True))
+    operator.hears()
+    wait_for("what needs no node is asked", lambda: commands.calls("gpucluster-autoscaler"))
+    assert commands.calls("sinfo") == commands.calls("runuser") == []
+    operator.say("")
+    assert [run["nodes"] for run in operator.hears()["result"]["srun"]] == [["a-1"]]
+
+
 @pytest.mark.parametrize("have_looked", [False, True])
 def test_a_lost_connection_ends_jobs_and_leaves_nothing(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, have_looked: bool

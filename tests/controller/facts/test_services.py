@@ -52,19 +52,21 @@ def test_an_autoscaler_that_fails_says_why(commands: Commands) -> None:
     assert services.autoscaler(ProgramGroup()) == {"error": "no policy"}
 
 
-def test_kubernetes_is_asked_and_pods_are_tried_only_where_that_is_asked_for(commands: Commands) -> None:
-    pods = [{"pool": "a", "nodes": {"a-1": "a-1"}}]
-    commands.add("agent", "if [ $2 = pods ]; then cat; else echo '{\"kubernetes_nodes\": []}'; fi")
+def test_kubernetes_and_pods_are_asked(commands: Commands) -> None:
+    commands.add(
+        "agent", 'if [ $2 = pods ]; then echo "{\\"kubernetes_pods\\": $(cat)}"; else echo \'{"nodes": []}\'; fi'
+    )
     program = str(commands.folder / "agent")
-    asked = {"control_plane": "self", "pods": []}
-    assert services.kubernetes(asked, ProgramGroup(), program) == {"kubernetes_nodes": []}
+    assert services.kubernetes({"control_plane": "self"}, ProgramGroup(), program) == {"nodes": []}
     assert commands.calls("agent") == ["kubernetes --control-plane=self facts"]
-    found = services.kubernetes({**asked, "pods": pods}, ProgramGroup(), program)
-    assert found == {"kubernetes_nodes": [], "kubernetes_pods_error": "no answer in time"}, "a list is not an answer"
+    asked = [{"pool": "a", "nodes": {"a-1": "a-1"}}]
+    assert services.pods(asked, ProgramGroup(), program) == {"kubernetes_pods": asked}
 
 
 def test_a_control_plane_without_an_answer_leaves_the_facts_out(commands: Commands) -> None:
-    commands.prints("agent", "", 1, "no API server")
+    commands.prints("agent", "[]", 1, "no API server")
     program = str(commands.folder / "agent")
-    asked = {"control_plane": "oke", "pods": [{}]}
-    assert services.kubernetes(asked, ProgramGroup(), program) == {"kubernetes_pods_error": "no API server"}
+    assert services.kubernetes({"control_plane": "oke"}, ProgramGroup(), program) == {}
+    assert services.pods([{}], ProgramGroup(), program) == {"kubernetes_pods_error": "no API server"}
+    commands.prints("agent", "")
+    assert services.pods([{}], ProgramGroup(), program) == {"kubernetes_pods_error": "no answer in time"}
