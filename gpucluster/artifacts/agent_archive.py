@@ -9,11 +9,14 @@ are stored without compression, because the output of zlib differs between its v
 
 from __future__ import annotations
 
+import base64
 import io
+import shlex
 import zipfile
+from collections.abc import Mapping
 
 from gpucluster.node_agent import version
-from gpucluster.node_agent.interpreter import PYTHON
+from gpucluster.node_agent.interpreter import PYTHON, PYTHON_IN_SHELL
 from gpucluster.node_agent.version import CONTROLLER, NODE_AGENT
 
 INTERPRETER = f"{PYTHON} -I"
@@ -55,14 +58,62 @@ def of_support() -> bytes:
     """A zip file that any Python from 3.9 runs and that takes what a support bundle has of a host. It is sent to hosts
     each time, so it holds no more than that, compressed."""
     sources = dict(version.files((NODE_AGENT,)))
-    content = {
-        "__main__.py": b"from gpucluster.node_agent.support import main\n\nmain()\n",
-        "gpucluster/__init__.py": b"",
-        **{name: sources[name] for each in _SUPPORT if (name := f"gpucluster/{NODE_AGENT}/{each}.py")},
-    }
+    parts = {name: sources[name] for each in _SUPPORT if (name := f"gpucluster/{NODE_AGENT}/{each}.py")}
+    return _packed({"__main__.py": b"from gpucluster.node_agent.support import main\n\nmain()\n", **parts})
+
+
+#: What the programs import that collect the facts of hosts and of the cluster.
+_FACTS = ("__init__", "bounded", "errors", "programs", "versions", "facts/")
+_CLUSTER_FACTS = ("__init__", "conversation", "share", "facts/")
+
+
+def facts_program(*, controller: bool) -> tuple[str, str]:
+    """What collects the facts of a host for `verify`, as a program that is sent along with its input: the command for a
+    shell on the host, and what stands before the program's own input. Nothing of it is ever on a disk there.
+
+    Args:
+        controller: with what collects those of the cluster on its controller.
+    """
+    nodes = (*_FACTS, "foreign_folder") if controller else _FACTS
+    packages = {NODE_AGENT: nodes, **({CONTROLLER: _CLUSTER_FACTS} if controller else {})}
+    archive = _packed(
+        {
+            name: data
+            for package, chosen in packages.items()
+            for name, data in version.files((package,))
+            if any(_is_of(name.removeprefix(f"gpucluster/{package}/"), each) for each in chosen)
+        }
+    )
+    text = base64.b64encode(archive).decode()
+    code = _TAKE_AND_RUN.replace("PACKAGE", CONTROLLER if controller else NODE_AGENT)
+    return f"sudo -n {PYTHON_IN_SHELL} -I -c {shlex.quote(code)} {len(text)}", text
+
+
+def _is_of(name: str, chosen: str) -> bool:
+    """Whether a file is the chosen module, or lies in the chosen folder."""
+    return name.startswith(chosen) if chosen.endswith("/") else name == f"{chosen}.py"
+
+
+# Takes an archive in base64 from the begin of standard input, whose length is its argument, into the memory.
+_TAKE_AND_RUN = """\
+import base64, os, sys
+left, data = int(sys.argv.pop(1)), b""
+while len(data) < left:
+    part = os.read(0, left - len(data))
+    if not part: sys.exit("the program did not arrive")
+    data += part
+file = open(os.memfd_create("gpucluster-facts"), "wb", buffering=0)
+file.write(base64.b64decode(data))
+sys.path.insert(0, "/proc/self/fd/%d" % file.fileno())
+from gpucluster.PACKAGE.facts.__main__ import main
+sys.exit(main())
+"""
+
+
+def _packed(content: Mapping[str, bytes]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in content.items():
+        for name, data in {**content, "gpucluster/__init__.py": b""}.items():
             archive.writestr(zipfile.ZipInfo(name, _TIME), data, zipfile.ZIP_DEFLATED)
     return buffer.getvalue()
 

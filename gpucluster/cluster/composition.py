@@ -40,6 +40,7 @@ from gpucluster.operations.controller_state import ControllerState
 from gpucluster.operations.drain import Draining
 from gpucluster.operations.generated_keys import keys_in_directory
 from gpucluster.operations.health import HealthService
+from gpucluster.operations.host_facts import FactsCollector
 from gpucluster.operations.kubernetes import ControlPlaneClient
 from gpucluster.operations.measuring import Measuring
 from gpucluster.operations.users import DirectoryClient, Users
@@ -244,6 +245,7 @@ def _phases(
         version=__version__,
         record=connections.record,
         ansible=programs.ansible,
+        facts=FactsCollector(programs.ssh, on_event),
         bastion=clients.bastion,
         file_systems=clients.file_systems,
         elastic=clients.elastic,
@@ -253,7 +255,7 @@ def _phases(
         spec=spec,
         paths=paths,
         cloud=cloud,
-        collect=configuration.collect,
+        facts=configuration.facts,
         measurement=Measuring(spec, controller, on_event),
         on_event=on_event,
     )

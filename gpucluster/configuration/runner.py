@@ -40,7 +40,6 @@ _STOPPED = (
 )
 # In the place of the program ansible-playbook. Not from the working directory, which has folders of many names.
 _PLAYBOOK = (sys.executable, "-P", "-m", ansible_playbook.__name__)
-_RC_UNREACHABLE = 4  # the exit status of ansible-playbook when that is all that went wrong
 _CANCEL_POLL = 1  # seconds between two looks whether the playbook shall be stopped
 SAVED_ARTIFACTS = 10
 _log = logging.getLogger(__name__)  # `--debug` shows it
@@ -61,7 +60,6 @@ class PlaybookResult:
     """A playbook that succeeded.
 
     Args:
-        unreachable: by host that could not be reached, why; there are none unless the run was allowed to go on.
         facts: by host, the facts named gpucluster_* that tasks have set.
         roles: the wall clock seconds of each role; for tasks outside of roles, of their playbook.
     """
@@ -69,7 +67,6 @@ class PlaybookResult:
     hosts: Mapping[str, HostResult]
     facts: Mapping[str, Mapping[str, Any]]
     roles: Mapping[str, float]
-    unreachable: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def changed(self) -> int:
@@ -239,7 +236,6 @@ class Ansible:
         *,
         run_id: str,
         variables: Mapping[str, Any] = MappingProxyType({}),
-        without_unreachable: bool = False,
     ) -> PlaybookResult:
         """Run one playbook to its end.
 
@@ -247,7 +243,6 @@ class Ansible:
             playbook: the name of its file, such as "site.yml".
             run_id: the name of ansible-runner's folder for this run begins with it.
             variables: of this run only; they are stronger than all others.
-            without_unreachable: go on without hosts that can't be reached; the result names them.
 
         Raises:
             AnsibleError: a task failed or a host can't be reached; the text names each host, role and task.
@@ -294,10 +289,9 @@ class Ansible:
             runner.run()
         if stops():
             raise KeyboardInterrupt(_STOPPED)
-        only_unreachable = runner.rc == _RC_UNREACHABLE and listener.unreachable and not listener.failures
-        if runner.status != "successful" and not (only_unreachable and without_unreachable):
+        if runner.status != "successful":
             raise self._failed(playbook, runner, listener)
-        return PlaybookResult(_hosts(listener.stats), listener.facts, listener.roles, listener.unreachable)
+        return PlaybookResult(_hosts(listener.stats), listener.facts, listener.roles)
 
     def _failed(self, playbook: str, runner: Any, listener: _Listener) -> AnsibleError:
         ended = _killed_by(runner.rc)

@@ -22,7 +22,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "munge-keys": ("gpucluster.controller.munge_keys", "give hosts the cluster's munge key"),
     "rotate": ("gpucluster.controller.rotation", "rotate secrets while jobs run"),
     "release-server": ("gpucluster.controller.release_server", "serve release files to the cluster's hosts"),
-    "share": ("gpucluster.controller.share", "a file of `gpucluster verify` on the home share"),
+    "cluster-facts": (
+        "gpucluster.controller.facts.__main__", "the facts of the cluster that `gpucluster verify` judges",
+    ),
     "health": (
         "gpucluster.controller.health.__main__", "the health service: reports of nodes, and drains for failed checks",
     ),

@@ -45,13 +45,17 @@ class RequestChannel:
         if not chunk or len(self._buffer) > _MOST:
             raise Disconnected
 
+    def has_request(self) -> bool:
+        """Whether the next request is here."""
+        return b"\n" in self._buffer
+
     def request(self) -> dict[str, Any]:
         """The next request; waits for it. What is not a JSON object is an empty one.
 
         Raises:
             Disconnected: there is none.
         """
-        while b"\n" not in self._buffer:
+        while not self.has_request():
             if not select.select([self.source], [], [], _SILENCE_S)[0]:
                 raise Disconnected
             self.listen()

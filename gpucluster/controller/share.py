@@ -1,26 +1,15 @@
-"""Folders of ours on the home share: users read there, and root of any host writes, for nothing squashes root.
-
-    gpucluster-agent share put SHARE FOLDER NAME    standard input as a file in a folder below SHARE, for all to read
-    gpucluster-agent share remove SHARE FOLDER      delete the folder
-
-The two commands are for `gpucluster verify`.
-"""
+"""Folders of ours on the home share: users read there, and root of any host writes, for nothing squashes root."""
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import os
-import shutil
 import stat
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-from gpucluster.node_agent.errors import AgentError, Failed, of_system
+from gpucluster.node_agent.errors import Failed
 from gpucluster.node_agent.foreign_folder import Folder
-
-_NAME = "gpucluster-agent share"
 
 
 @contextlib.contextmanager
@@ -64,8 +53,8 @@ def _of_others(folder: Path) -> Failed:
     return Failed(f"{folder} is not a directory that only root can write to", "Move it away, and run the command again")
 
 
-def put(share: Path, folder: str, name: str) -> None:
-    """Write standard input to a file, which all users may read.
+def put(share: Path, folder: str, name: str, content: bytes) -> None:
+    """Write a file in a folder of ours, which all users may read.
 
     Raises:
         Failed: the share is not mounted, or others than root can write to the folder.
@@ -73,7 +62,7 @@ def put(share: Path, folder: str, name: str) -> None:
     with opened(share, share / folder) as place:
         place.remove(name)
         with place.create(name, 0o644) as file:
-            shutil.copyfileobj(sys.stdin.buffer, file)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
 
@@ -82,25 +71,3 @@ def remove(share: Path, folder: str) -> None:
     """Delete a folder with all that is in it; none there is no error."""
     with Folder.open(share) as place:
         place.remove(folder)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status."""
-    parser = argparse.ArgumentParser(prog=_NAME, description=(__doc__ or "").splitlines()[0])
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    for verb, names in (("put", ("folder", "name")), ("remove", ("folder",))):
-        command = verbs.add_parser(verb)
-        command.add_argument("share", type=Path)
-        for name in names:
-            command.add_argument(name)
-    options = parser.parse_args(argv)
-    try:
-        if options.verb == "put":
-            put(options.share, options.folder, options.name)
-        else:
-            remove(options.share, options.folder)
-    except (OSError, AgentError) as error:
-        failure = of_system(error) if isinstance(error, OSError) else error
-        sys.stderr.write(f"{_NAME}: {failure.message}\n")
-        return failure.status
-    return 0

@@ -13,6 +13,7 @@ is below it, but of the folders with effects (`cloud`, `artifacts`, `ssh`) plain
 from __future__ import annotations
 
 from gpucluster.handover.autoscaling import POLICY_VERSION, Autoscaling, autoscaler_policy
+from gpucluster.handover.facts_requests import Collection, collection
 from gpucluster.handover.inventory import (
     Members,
     builder_inventory,
@@ -60,6 +61,7 @@ __all__ = [
     "SSH_AUTHORITY",
     "UPGRADING_GROUP",
     "Autoscaling",
+    "Collection",
     "Identity",
     "Members",
     "OkeOutput",
@@ -68,6 +70,7 @@ __all__ = [
     "autoscaler_policy",
     "builder_inventory",
     "builder_name",
+    "collection",
     "elastic_names",
     "elastic_prefix",
     "hosts",

@@ -18,7 +18,7 @@ from gpucluster.lifecycle.provision import Consent, Provisioning
 from gpucluster.lifecycle.resize import Resizing
 from gpucluster.lifecycle.result import RunResult
 from gpucluster.lifecycle.returned_hosts import ReturnedHosts
-from gpucluster.lifecycle.verification import Verification
+from gpucluster.lifecycle.verification import HostFacts, Verification
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.controller_state import ControllerState
@@ -42,7 +42,7 @@ class Built:
     deployment: Deployment
     configured: PlaybookResult
     changes: Mapping[str, int] = field(default_factory=dict)
-    facts: PlaybookResult | None = None
+    facts: HostFacts | None = None
 
 
 class Building:
@@ -94,24 +94,23 @@ class Building:
             with run.phase("state volume"):
                 self._state.attach(deployment.controller)
         self._provisioning.record(terraform, host_keys=self._hosts.host_keys(deployment))
-        configured = self._configuration.apply(
-            deployment, run, verify=self._verification.variables(deployment), all_tasks=all_tasks
-        )
+        configured = self._configuration.apply(deployment, run, all_tasks=all_tasks)
         if first or before is not None:
             run.work = self._work(deployment, configured, changes, first=first, before=before or {}).to_dict()
+        facts = self._verification.collect(deployment, run)
         if self._spec.controller.has_state_volume:
             self._state.save(deployment.controller)
         identity = handover.Identity.parse(terraform.outputs())
         self._provisioning.record(
             terraform,
-            **self._configuration.host_facts(deployment, configured),
-            physical_hosts=self._configuration.physical_hosts(deployment, configured, identity.physical_hosts),
+            **self._configuration.host_facts(deployment, facts),
+            physical_hosts=self._configuration.physical_hosts(deployment, facts, identity.physical_hosts),
         )
         self._keep_login_keys(terraform, self._configuration.login_keys(deployment, configured))
         self._returned_hosts.examine(run, terraform, deployment)
         resumed = self._resizing.resume_changed()
         # Nodes that were resumed are in another state than when their facts were collected.
-        return Built(deployment, configured, changes, facts=None if resumed else configured)
+        return Built(deployment, configured, changes, facts=None if resumed else facts)
 
     def _work(
         self,
@@ -159,9 +158,8 @@ class Building:
             VerifyError: a check failed or could not run.
             GpuClusterError: see `errors`; the next run continues from there.
         """
-        variables = self._verification.variables(deployment)
-        configured = self._configuration.apply(deployment, run, verify=variables, slurm_upgrade=slurm)
-        verdict = self._verification.run(deployment, run, configured)
+        configured = self._configuration.apply(deployment, run, slurm_upgrade=slurm)
+        verdict = self._verification.run(deployment, run)
         return Built(deployment, configured), verdict
 
     def result(

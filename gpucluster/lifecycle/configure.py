@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -23,12 +24,14 @@ from gpucluster.handover import configuration_diff
 from gpucluster.lifecycle import elastic_age
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.hosts import Deployment
-from gpucluster.lifecycle.verification import facts_of
+from gpucluster.lifecycle.verification import HostFacts
 from gpucluster.oci.tags import UsersFiles
 from gpucluster.operations.configuration_record import ConfigurationRecord
+from gpucluster.operations.host_facts import FactsCollector
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec, updates
 from gpucluster.text import count, printable
+from gpucluster.verdict.measurements import UNREACHABLE
 from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
 
@@ -43,6 +46,7 @@ class Configuration:
         version: of the package that runs.
         record: states on the controller how the hosts were configured last.
         ansible: makes the runner of our playbooks.
+        facts: asks the hosts what they report.
         bastion: opens the sessions of the Bastion service of the started cloud.
         file_systems, elastic: make the clients of the started cloud.
     """
@@ -58,6 +62,7 @@ class Configuration:
         version: str,
         record: ConfigurationRecord,
         ansible: Callable[[], Ansible],
+        facts: FactsCollector,
         bastion: Callable[[], Bastion],
         file_systems: Callable[[], FileSystems],
         elastic: Callable[[], ElasticInstances],
@@ -71,6 +76,7 @@ class Configuration:
         self._version = version
         self._record = record
         self._ansible = ansible
+        self._facts = facts
         self._bastion = bastion
         self._file_systems = file_systems
         self._elastic = elastic
@@ -93,17 +99,15 @@ class Configuration:
         deployment: Deployment,
         run: Run,
         *,
-        verify: Mapping[str, Any],
         slurm_upgrade: bool = False,
         all_tasks: bool = False,
     ) -> PlaybookResult:
-        """Configure each host for its role in the cluster, and collect what `verify` checks.
+        """Configure each host for its role in the cluster.
 
         From now on users may reach the share. Where neither the inputs of the last complete run nor a host has changed
-        since, only users, accounts and checks are looked at.
+        since, only users and accounts are looked at.
 
         Args:
-            verify: the variables that set what is collected.
             slurm_upgrade: allow another release of Slurm than the hosts have.
             all_tasks: run every task, whatever has changed.
 
@@ -125,11 +129,11 @@ class Configuration:
                 this[elastic_age.KEY] = elastic
             # An apply that is interrupted from now on must not look like a complete one.
             self._record.write({**this, "complete": False, "time": _now()})
-            variables = {**verify, **({"slurm_upgrade": True} if slurm_upgrade else {})}
+            variables: dict[str, Any] = {"slurm_upgrade": True} if slurm_upgrade else {}
             # Objects of Kubernetes change outside of files.
             if not (slurm_upgrade or all_tasks or self._spec.scheduler == "kubernetes"):
                 variables["applied_inputs"] = content.inputs(inventory)
-            result = self._ansible().run("apply.yml", file, run_id=run.id, variables=variables)
+            result = self._ansible().run("site.yml", file, run_id=run.id, variables=variables)
             self._record.write({**this, "complete": True, "time": _now()})
             self._name_nodes_behind(elastic)
             self._say_what_changed(result)
@@ -242,20 +246,30 @@ class Configuration:
         return {name: list(keys) for name, keys in dict(facts.get("gpucluster_login_keys") or {}).items()}
 
     @staticmethod
-    def host_facts(deployment: Deployment, configured: PlaybookResult) -> dict[str, Mapping[str, str]]:
-        """What the controller has reported of the cluster's certificates and secrets, for Terraform's state."""
-        facts = facts_of(configured).get(deployment.controller.name, {})
+    def host_facts(deployment: Deployment, reported: HostFacts) -> dict[str, Mapping[str, str]]:
+        """What the controller has reported of the cluster's certificates and secrets, for Terraform's state.
+
+        Raises:
+            ToolError: it has reported nothing.
+        """
+        controller = deployment.controller.name
+        facts = reported.get(controller, {})
+        if "certificates" not in facts:
+            why = facts.get(UNREACHABLE) or "it has sent no facts"
+            raise ToolError(
+                f"{controller} was configured, and does not answer any more: {why}",
+                hint="Run it again: gpucluster apply",
+            )
         return {name: dict(facts.get(name) or {}) for name in ("certificates", "secrets")}
 
     @staticmethod
-    def physical_hosts(deployment: Deployment, configured: PlaybookResult, known: Mapping[str, str]) -> dict[str, str]:
+    def physical_hosts(deployment: Deployment, reported: HostFacts, known: Mapping[str, str]) -> dict[str, str]:
         """The cloud's id of the physical host of each instance, by the instance's OCID, for Terraform's state.
 
         Args:
             known: what the state has: it holds for a host that has not reported it this time.
         """
-        facts = facts_of(configured)
-        told = {host.instance_id: facts.get(host.name, {}).get("physical_host") for host in deployment.hosts}
+        told = {host.instance_id: reported.get(host.name, {}).get("physical_host") for host in deployment.hosts}
         found = {ocid: str(host or known.get(ocid, "")) for ocid, host in told.items()}
         return {ocid: host for ocid, host in found.items() if host}
 
@@ -270,19 +284,17 @@ class Configuration:
             raise ToolError("the hosts are not configured yet", hint="Run: gpucluster apply")
         return bool(record.get("complete"))
 
-    def collect(self, playbook: str, deployment: Deployment, run: Run, variables: Mapping[str, Any]) -> PlaybookResult:
-        """Run a playbook that only reads. Hosts that can't be reached are left out, and named.
+    def facts(self, deployment: Deployment, request: Mapping[str, Any]) -> HostFacts:
+        """What the hosts report for a verdict. Those that can't be reached are named. It changes nothing.
 
-        The inventory is made for it: another machine may have configured the hosts. No key is generated, nothing is
-        downloaded.
-
-        Raises:
-            GpuClusterError: it failed.
+        Args:
+            request: what the verdict is about (`verdict.reports.request`).
         """
         self._bastion().renew()
-        reading = self._read_only_inventory(deployment.outputs, deployment.members)
-        file = write_inventory(self._paths, reading, self._paths.ansible / "reading.yml")
-        return self._ansible().run(playbook, file, run_id=run.id, variables=variables, without_unreachable=True)
+        token = secrets.token_hex(16)
+        return self._facts.collect(
+            handover.collection(self._spec, deployment.outputs, deployment.members, request, token)
+        )
 
     def _read_only_inventory(self, outputs: handover.Outputs, members: handover.Members) -> dict[str, Any]:
         """The inventory without what only a configuration needs: keys that would be generated, and release files."""

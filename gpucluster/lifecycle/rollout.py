@@ -14,14 +14,13 @@ from dataclasses import dataclass, field, replace
 from gpucluster import handover
 from gpucluster.cloud.boot_volumes import BootVolumes, NewVolume
 from gpucluster.cloud.members import PoolMembers
-from gpucluster.configuration.runner import PlaybookResult
 from gpucluster.errors import AnsibleError, CloudError, InputError, ToolError
 from gpucluster.events import Event, EventKind, Sink, info, warn
 from gpucluster.handover import Outputs
 from gpucluster.lifecycle.build import Building, Built
 from gpucluster.lifecycle.hosts import BOOT_DEADLINE, Deployment, HostConnections
 from gpucluster.lifecycle.provision import Consent, Provisioning
-from gpucluster.lifecycle.verification import OF_NODES_IN_SERVICE, Verification, VerifyRequest
+from gpucluster.lifecycle.verification import OF_NODES_IN_SERVICE, HostFacts, Verification, VerifyRequest
 from gpucluster.node_agent.rules.reasons import ROLLED
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.drain import DRAIN_TIMEOUT, Draining
@@ -410,7 +409,7 @@ class _PoolRollout:
         self._say(self._record.text)
 
     @property
-    def _facts(self) -> PlaybookResult | None:
+    def _facts(self) -> HostFacts | None:
         return self._progress.built.facts if self._progress.built else None
 
     def _judge(self, outcomes: Mapping[str, str], *, silent: bool = False) -> None:

@@ -13,7 +13,6 @@ from typing import Any, Protocol
 from gpucluster import handover
 from gpucluster.artifacts.catalogue import slurm_version
 from gpucluster.cloud.providers import CloudProvider
-from gpucluster.configuration.runner import PlaybookResult
 from gpucluster.errors import GpuClusterError, InputError, VerifyError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.handover import user_data
@@ -32,12 +31,13 @@ from gpucluster.paths import ClusterPaths, fault_of, write_whole
 from gpucluster.spec import ClusterSpec
 from gpucluster.verdict import junit, reports
 from gpucluster.verdict.expectation import Expectation, KubernetesExpectation, Level, chosen, narrowed
-from gpucluster.verdict.measurements import UNREACHABLE
 from gpucluster.verdict.registry import host_checks
 from gpucluster.verdict.verdict import Verdict, judge
 from gpucluster.workspace import evidence
 from gpucluster.workspace.run import Run
 
+#: By host, what it has reported, or why it could not be asked.
+HostFacts = Mapping[str, Mapping[str, Any]]
 #: The checks that mean nothing for a node that is drained for its checks.
 OF_NODES_IN_SERVICE = frozenset({"node_state", "job", "container_steps"})
 
@@ -128,7 +128,7 @@ class Verification:
     """Checks whether one cluster is as its spec describes.
 
     Args:
-        collect: runs a playbook that only reads, with these variables, on the hosts of a deployment.
+        facts: collects what the hosts of a deployment report, for what a verdict is about (`verdict.reports.request`).
         measurement: measures the nodes, at level full.
     """
 
@@ -138,39 +138,40 @@ class Verification:
         spec: ClusterSpec,
         paths: ClusterPaths,
         cloud: CloudProvider,
-        collect: Callable[[str, Deployment, Run, Mapping[str, Any]], PlaybookResult],
+        facts: Callable[[Deployment, Mapping[str, Any]], HostFacts],
         measurement: MeasurementRunner,
         on_event: Sink,
     ) -> None:
         self._spec = spec
         self._paths = paths
         self._cloud = cloud
-        self._collect = collect
+        self._facts = facts
         self._measurement = measurement
         self._on_event = on_event
 
-    def variables(self, deployment: Deployment) -> dict[str, Any]:
-        """What a playbook must know that collects facts on its way."""
-        return reports.request(self._expectation(deployment, Level.QUICK))
+    def collect(self, deployment: Deployment, run: Run) -> HostFacts:
+        """What the hosts report at the end of an `apply`; `run` judges it."""
+        with run.phase("verify"):
+            return self._facts(deployment, reports.request(self._expectation(deployment, Level.QUICK)))
 
     def run(
         self,
         deployment: Deployment,
         run: Run,
-        collected: PlaybookResult | None = None,
+        collected: HostFacts | None = None,
         request: VerifyRequest = VerifyRequest(),
     ) -> Verdict:
         """Check the facts of the hosts, and what they have found themselves.
 
         Args:
-            collected: the playbook that has collected them; None: they are collected now.
+            collected: what `collect` has returned; None: they are collected now.
 
         Raises:
             VerifyError: a check failed or could not run.
         """
         with run.phase("verify"):
             expected = narrowed(self._expectation(deployment, request.level), request.pools, request.nodes)
-            facts = facts_of(collected or self._collect("verify.yml", deployment, run, reports.request(expected)))
+            facts = collected or self._facts(deployment, reports.request(expected))
             verdict = judge(expected, facts, request.level, self._measured(expected, run, request))
             if request.leave_out:
                 left = tuple(each for each in verdict.results if each.check not in request.leave_out)
@@ -187,7 +188,7 @@ class Verification:
         deployment: Deployment,
         run: Run,
         request: VerifyRequest = VerifyRequest(),
-        collected: PlaybookResult | None = None,
+        collected: HostFacts | None = None,
     ) -> Verdict:
         """The same, where a verdict that did not pass is not an error."""
         try:
@@ -355,10 +356,3 @@ def _why(error: BaseException) -> str:
     if isinstance(error, GpuClusterError):
         return str(error)
     return "interrupted" if isinstance(error, KeyboardInterrupt) else f"{type(error).__name__}: {error}"
-
-
-def facts_of(collected: PlaybookResult) -> dict[str, dict[str, Any]]:
-    """What verify.yml collected, by host; a host without facts is left out, or reports why it has none."""
-    facts = {host: dict(values.get("gpucluster_facts") or {}) for host, values in collected.facts.items()}
-    facts |= {host: {UNREACHABLE: reason} for host, reason in collected.unreachable.items()}
-    return {host: fact for host, fact in facts.items() if fact}

@@ -11,6 +11,7 @@ import pwd
 import selectors
 import signal
 import subprocess
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,8 @@ from gpucluster.node_agent.errors import Failed
 SECONDS = 60.0
 #: The status that shells give where there is no such program.
 MISSING = 127
+#: The status of `timeout` where a program did not end in time.
+OUT_OF_TIME = 124
 
 Completed = subprocess.CompletedProcess
 Running = subprocess.Popen
@@ -134,6 +137,86 @@ def stream(argv: Sequence[str]) -> Running[bytes]:
     return subprocess.Popen(
         argv, stdin=null, stdout=subprocess.PIPE, stderr=null, cwd="/", env={**os.environ, "LC_ALL": "C"}
     )
+
+
+class ProgramGroup:
+    """Programs that several threads wait for, and that can be ended together.
+
+    Each has a session of its own. One that has a limit of its own (`timeout`) passes on the signal that ends it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: set[Running[bytes]] = set()
+        self._stopped = False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether no program is started any more."""
+        return self._stopped
+
+    def run(self, argv: Sequence[str], seconds: float, data: bytes = b"") -> Completed[str]:
+        """Run a program; the caller checks its status. It never raises an error: one that is not installed has the
+        status of shells, one that did not end in time, or was not started any more, that of `timeout`.
+
+        Args:
+            seconds: it is killed after this time.
+            data: its standard input.
+        """
+        words = list(argv)
+        with self._lock:
+            if self._stopped:
+                return Completed(words, OUT_OF_TIME, "", f"{words[0]} was not started: it is not wanted any more")
+            try:
+                started = subprocess.Popen(
+                    words, cwd="/", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                    start_new_session=True,
+                )  # fmt: skip
+            except OSError as error:
+                missing = isinstance(error, FileNotFoundError)
+                why = f"{words[0]} is not installed" if missing else f"{words[0]} can't be started: {error.strerror}"
+                return Completed(words, MISSING, "", why)
+            self._running.add(started)
+        late = ""
+        try:
+            output, errors = started.communicate(data, timeout=seconds)
+        except TimeLimit:
+            _kill(started)
+            late = f"{words[0]} did not end within {seconds:.0f} s"
+            output, errors = b"", b""
+        finally:
+            with self._lock:
+                self._running.discard(started)
+        status = OUT_OF_TIME if late else started.returncode
+        return Completed(words, status, output.decode(errors="replace"), late or errors.decode(errors="replace"))
+
+    def stop(self, seconds: float) -> None:
+        """Terminate what runs, kill what has not ended after so long, and start nothing any more."""
+        with self._lock:
+            self._stopped = True
+            running = list(self._running)
+        until = time.monotonic() + seconds
+        for started in running:
+            started.terminate()
+        for started in running:
+            while started.poll() is None and time.monotonic() < until:
+                time.sleep(0.05)
+            if started.poll() is None:
+                # Who waits for it closes its streams.
+                with contextlib.suppress(OSError):
+                    os.killpg(started.pid, signal.SIGKILL)
+
+
+def _kill(started: Running[bytes]) -> None:
+    """Kill a program with its session, and do not wait for what the kernel does not end."""
+    with contextlib.suppress(OSError):
+        os.killpg(started.pid, signal.SIGKILL)
+    with contextlib.suppress(TimeLimit):
+        started.wait(_BURIAL_S)
+    for stream in (started.stdin, started.stdout, started.stderr):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
 
 
 def end(started: Running[bytes], seconds: float) -> bool:

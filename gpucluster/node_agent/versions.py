@@ -15,7 +15,7 @@ import shlex
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gpucluster.node_agent import programs
 from gpucluster.node_agent.errors import Failed
@@ -163,12 +163,19 @@ def _text(file: Path) -> str:
         return ""
 
 
+def described(root: Path = Path("/")) -> dict[str, Any]:
+    """What the command prints.
+
+    Args:
+        root: the folder with the host's tree.
+    """
+    products = [each._asdict() for each in installed(root)]
+    return {"system": system(_text(root / "etc/os-release")), "installed": products, "denied": denied(root)}
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="gpucluster-agent versions", description="Print the versions of this host.")
     parser.add_argument("--root", type=Path, default=Path("/"), help="the folder with the host's tree, for tests")
-    root = parser.parse_args(argv).root
-    products = [each._asdict() for each in installed(root)]
-    answer = {"system": system(_text(root / "etc/os-release")), "installed": products, "denied": denied(root)}
-    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.write(json.dumps(described(parser.parse_args(argv).root)) + "\n")
     return 0

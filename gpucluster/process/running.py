@@ -22,6 +22,7 @@ from gpucluster.process.completed import (
     raise_unless_ok,
     start,
 )
+from gpucluster.process.outliving import in_memory
 
 _STOP_POLL = 0.2  # seconds between two looks whether a program shall be stopped
 
@@ -52,12 +53,19 @@ def run(
     """
     data = input.encode() if isinstance(input, str) else input
     with ExitStack() as ends:
+        source: int | IO[bytes] = subprocess.DEVNULL if data is None else subprocess.PIPE
+        if data and stop is not None:
+            # Popen does not go on with an input after a look whether to stop.
+            source = ends.enter_context(in_memory("input"))
+            source.write(data)
+            source.seek(0)
+            data = None
         child = _begin(
             ends,
             argv,
             env=environment_of(argv, env),
             cwd=cwd,
-            stdin=subprocess.DEVNULL if data is None else subprocess.PIPE,
+            stdin=source,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             umask=UMASK,

@@ -125,7 +125,7 @@ class Expectation:
         return next(pool for pool, nodes in self.pools.items() if node in nodes)
 
 
-#: Seconds for the facts of a host, which a playbook collects.
+#: Seconds for the facts of a host.
 FACTS_SECONDS = 60.0
 
 

@@ -12,7 +12,7 @@ from gpucluster.verdict.expectation import Expectation, cluster_check
 
 FACT = "kubernetes_pods"
 _FULL = (Profile.FULL,)
-#: The limit of the program on the controller; see verify.yml.
+#: The limit of the program on the controller; see gpucluster.controller.facts.services.
 _SECONDS = 170.0
 _PODS = "gpucluster ssh -- sudo kubectl --kubeconfig /etc/kubernetes/admin.conf --namespace gpucluster-system"
 

@@ -1,6 +1,6 @@
 """What hosts have found themselves: the report of `gpucluster-agent check`, if it is one and of this run.
 
-The probe of Ansible hands over what the program has written, how it ended, and the host's clock before and after it.
+The collector of facts hands over what the program has written, how it ended, and the host's clock before and after it.
 """
 
 from __future__ import annotations
@@ -92,17 +92,15 @@ def _check_time(report: HostReport, began: float, ended: float, took: float) -> 
 
 
 def request(expected: Expectation) -> dict[str, Any]:
-    """The variables that tell verify.yml what to collect."""
+    """What of the cluster is to be collected; `handover.facts_requests` makes the questions to its hosts of it."""
     profile = expected.profile
     return {
-        "verify_request": {
-            "profile": profile.value if profile else None,
-            "seconds": int(SECONDS[profile]) if profile else 0,
-            "pools": None if expected.whole else list(expected.pools),
-            "nodes": None if expected.whole else list(expected.nodes),
-            "with_elastic": expected.with_elastic,
-            "pods": _pods(expected) if profile is Profile.FULL else [],
-        }
+        "profile": profile.value if profile else None,
+        "seconds": int(SECONDS[profile]) if profile else 0,
+        "pools": None if expected.whole else list(expected.pools),
+        "nodes": None if expected.whole else list(expected.nodes),
+        "with_elastic": expected.with_elastic,
+        "pods": _pods(expected) if profile is Profile.FULL else [],
     }
 
 

@@ -112,7 +112,7 @@ def judge(expected: Expectation, facts: Facts, level: Level, measured_too: Itera
     """Compare what was measured with what is expected.
 
     Args:
-        facts: by host, what verify.yml collected.
+        facts: by host, what it has reported.
         measured_too: findings of jobs that measured the nodes and the network.
     """
     findings = [

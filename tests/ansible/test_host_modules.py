@@ -5,19 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import platform
-import socket
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import yaml
 
-from gpucluster.controller import ca
-from tests.ansible.loading import ANSIBLE, load
+from tests.ansible.loading import load
 
 gpucluster_host = load("library/gpucluster_host.py")
 gpucluster_mount = load("library/gpucluster_mount.py")
-gpucluster_probe = load("library/gpucluster_probe.py")
 
 MOUNTINFO = (
     "22 1 0:20 / / rw - overlay overlay rw\n"
@@ -134,8 +130,6 @@ def test_what_is_mounted_is_found_by_its_mount_point() -> None:
     found = gpucluster_mount.mounted_at(MOUNTINFO, "/mnt/home")
     assert found == {"fstype": "nfs", "source": "10.0.1.9:/mnt/home"}
     assert gpucluster_mount.mounted_at(MOUNTINFO, "/mnt") is None
-    assert gpucluster_probe.home_fs(MOUNTINFO, "/mnt/with space")["source"] == "10.0.1.9:/a b"
-    assert gpucluster_probe.home_fs(MOUNTINFO, "/mnt") == {"source": "", "fstype": "", "mounted": False}
 
 
 def test_a_mount_point_has_one_line_in_fstab() -> None:
@@ -160,69 +154,11 @@ def test_selinux_booleans_are_switched_on_for_good(check_mode: bool) -> None:
     assert not gpucluster_mount.Mount(module).switch_on()
 
 
-def test_the_generation_of_a_secret_is_read_where_the_roles_have_it_and_does_not_tell_it() -> None:
-    slurm = yaml.safe_load((ANSIBLE / "roles" / "slurm" / "vars" / "main.yml").read_text())
-    told = {name: str(file) for name, file in gpucluster_probe.SECRETS.items()}
-    assert told == {"munge": slurm["slurm_munge_secret"]}
-    assert str(gpucluster_probe.CERTIFICATES["directory"]) == str(ca.FOLDER / "ca.pem")
-    first, second = (gpucluster_probe.generation(secret) for secret in (b"\xffone", b"\xfftwo"))
-    assert (len(first), len(second), first == second) == (12, 12, False)
-
-
-NODE_DATA = "firewalld=off\nlocal_disk_mount_path=/mnt/localdisk\nlocal_disk_devices='/dev/nvme*n1'\n"
-
-
-def test_the_local_disk_is_looked_at_where_user_data_wants_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpucluster_probe, "OUTCOMES", tmp_path)
-    data = gpucluster_probe.node_data(NODE_DATA)
-    assert data["local_disk_devices"] == "/dev/nvme*n1"
-    assert gpucluster_probe.local_disk(MOUNTINFO, {"firewalld": "off"}) is None
-
-    nothing = {"path": "/mnt/localdisk", "mounted": False, "source": "", "fstype": "", "drives": 0, "bytes": 0}
-    assert gpucluster_probe.local_disk(MOUNTINFO, data) == {**nothing, "state": "", "words": ""}
-    (tmp_path / "local-disk").write_text("failed\nnot blank: /dev/nvme0n1\n")
-    told = {"state": "failed", "words": "not blank: /dev/nvme0n1"}
-    assert gpucluster_probe.local_disk(MOUNTINFO, data) == {**nothing, **told}
-
-    here = {"local_disk_mount_path": str(tmp_path)}
-    found = gpucluster_probe.local_disk(f"40 22 0:50 / {tmp_path} rw - xfs /dev/mapper/none rw\n", here)
-    assert (found["mounted"], found["fstype"], found["drives"]) == (True, "xfs", 1)
-    assert found["bytes"] > 0
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
-def test_the_probe_asks_as_a_user_without_rights(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as there, socket.socket() as closed:
-        closed.bind(("127.0.0.1", 0))
-        services = {"open": there.getsockname(), "closed": closed.getsockname()}
-        assert gpucluster_probe.connects(gpucluster_probe.NOBODY, services) == ["open"]
-    monkeypatch.setattr(gpucluster_probe, "is_reached", lambda ids: (os.getuid(), os.getgid(), os.getgroups()) == ids)
-    assert gpucluster_probe.connects(65534, {"nobody": (65534, 65534, [])}) == ["nobody"]
-
-
-def test_the_drives_below_a_volume_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpucluster_probe, "BLOCK_DEVICES", tmp_path)
-    for drive in range(4):
-        (tmp_path / "dm-0" / "slaves" / f"nvme{drive}n1").mkdir(parents=True)
-    (tmp_path / "nvme4n1").mkdir()
-    assert gpucluster_probe.drives_below("/dev/dm-0") == 4
-    assert gpucluster_probe.drives_below("/dev/nvme4n1") == 1
-
-
 def test_the_host_name_is_that_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fork server may have asked for it before it was changed, and platform.node() remembers the answer."""
     platform.node()
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename="renamed", machine="x", release="y"))
     assert gpucluster_host.facts("root", "key")["hostname"] == "renamed"
-
-
-def test_the_token_is_awaited_and_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpucluster_probe, "TOKEN_SECONDS", 0)
-    file = tmp_path / "token"
-    assert gpucluster_probe.sees(file, "one") is False
-    file.write_text("one\n")
-    assert gpucluster_probe.sees(file, "one") is True
-    assert gpucluster_probe.sees(file, "two") is False
 
 
 def test_the_agent_is_known_by_its_checksum_only_if_it_can_be_trusted(tmp_path: Path) -> None:
@@ -234,20 +170,3 @@ def test_the_agent_is_known_by_its_checksum_only_if_it_can_be_trusted(tmp_path: 
     assert gpucluster_host.program_checksum(program) == expected
     program.chmod(0o777)
     assert gpucluster_host.program_checksum(program) == ""
-
-
-def test_the_probe_waits_for_users_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = iter(["", "", "1001:1000"])
-    asked: list[str] = []
-
-    def ids(name: str) -> str:
-        asked.append(name)
-        return next(answers)
-
-    monkeypatch.setattr(gpucluster_probe, "ids", ids)
-    monkeypatch.setattr(gpucluster_probe.time, "sleep", lambda _seconds: None)
-    gpucluster_probe.await_users(["alice"])
-    assert asked == ["alice"] * 3
-    monkeypatch.setattr(gpucluster_probe, "ids", lambda _name: "")
-    monkeypatch.setattr(gpucluster_probe, "USERS_SECONDS", 0)
-    gpucluster_probe.await_users(["nobody"])

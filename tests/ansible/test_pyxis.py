@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import base64
 import io
-import subprocess
 import sys
 import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import yaml
 
-from tests.ansible.loading import ANSIBLE, FakeModule, ModuleFailed, load, read
-from tests.ansible.render import ELASTIC, evaluate, host_facts, render, render_file, variables
+from tests.ansible.loading import FakeModule, ModuleFailed, load, read
+from tests.ansible.render import evaluate, host_facts, render, variables
 
 # Ansible puts it there on a host.
 sys.modules["ansible.module_utils.gpucluster_archives"] = load("module_utils/gpucluster_archives.py")
 gpucluster_pyxis = load("library/gpucluster_pyxis.py")
 gpucluster_host = load("library/gpucluster_host.py")
-gpucluster_container_steps = load("library/gpucluster_container_steps.py")
 
 SOURCE, HEADERS = "a" * 64, "#define SLURM_VERSION_NUMBER 0x180b05\n"
 
@@ -282,102 +278,6 @@ def test_elastic_nodes_that_are_up_are_named() -> None:
     assert value(task["ansible.builtin.assert"]["that"], given) is False
 
 
-def test_verify_tries_what_is_free_elastic_nodes_too() -> None:
-    lines = [
-        "compute-1 idle compute none",
-        "compute-2 allocated compute none",
-        "compute-3 drained compute Epilog error",
-        *(f"compute-e{number} {state} compute" for number, state in enumerate(("idle", "idle~", "mixed"), 1)),
-        "second-e1 idle compute",
-        "elastic-e1 idle% elastic",
-    ]
-    pools = [pool | {"partition": pool["partition"]} for pool in ELASTIC["slurm_pools"]]
-    everything = {"profile": None, "seconds": 0, "pools": None, "nodes": None, "with_elastic": True}
-    known = variables(ELASTIC | {"slurm_pools": pools}, role="slurm")
-    known |= {"verify_sinfo": {"stdout_lines": lines}, "verify_request": everything}
-    found = yaml.safe_load(render_file(ANSIBLE / "templates" / "verify_pools.yml.j2", known))
-    assert found == [
-        {"name": "compute", "partition": "compute", "nodes": ["compute-1", "compute-e1", "compute-e3"]},
-        {"name": "second", "partition": "compute", "nodes": ["second-e1"]},
-    ]
-
-
-@pytest.mark.parametrize(
-    ("request_", "tried"),
-    [
-        ({"pools": ["second"], "nodes": ["second-1"], "with_elastic": True}, {"second": ["second-e1"]}),
-        ({"pools": ["compute"], "nodes": ["compute-1"], "with_elastic": False}, {"compute": ["compute-1"]}),
-        ({"pools": ["compute"], "nodes": ["compute-2"], "with_elastic": False}, {}),
-    ],
-)
-def test_verify_tries_only_what_it_is_about(request_: dict[str, Any], tried: dict[str, list[str]]) -> None:
-    lines = [
-        "compute-1 idle compute",
-        "compute-2 allocated compute",
-        "compute-e1 idle compute",
-        "second-e1 idle compute",
-    ]
-    known = variables(ELASTIC, role="slurm") | {
-        "verify_sinfo": {"stdout_lines": lines},
-        "verify_request": {"profile": None, "seconds": 0, **request_},
-    }
-    found = yaml.safe_load(render_file(ANSIBLE / "templates" / "verify_pools.yml.j2", known))
-    assert {pool["name"]: pool["nodes"] for pool in found or ()} == tried
-
-
-def test_the_facts_of_nodes_have_the_reason_that_slurm_gives() -> None:
-    lines = ["compute-1 idle compute none", "compute-2 drained compute Epilog error", "compute-3 down* compute"]
-    known = variables(ELASTIC, role="slurm") | {
-        "verify_sinfo": {"rc": 0, "stdout_lines": lines},
-        "verify_srun": {"results": []},
-        "verify_version": {"rc": 0, "stdout": "slurm 25.11.7"},
-        "verify_container_steps": {},
-        "verify_sacct": {"rc": 0, "stdout_lines": [], "stderr": ""},
-        "verify_autoscaled": {},
-    }
-    facts = yaml.safe_load(render_file(ANSIBLE / "templates" / "verify_cluster.yml.j2", known))
-    assert facts["slurm_version"] == "25.11.7"
-    found = facts["sinfo"]
-    assert [(row["node"], row["state"], row["partition"], row["reason"]) for row in found] == [
-        ("compute-1", "idle", "compute", ""),
-        ("compute-2", "drained", "compute", "Epilog error"),
-        ("compute-3", "down*", "compute", ""),
-    ]
-
-
-def test_an_elastic_node_that_goes_meanwhile_is_not_to_blame(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = "a-e1 idle% none\na-e2 idle~ none\na-e3 POWERING_DOWN none\na-1 down* Not responding\na-e4 idle none\n"
-    done = subprocess.CompletedProcess([], 0, stdout=said)
-    monkeypatch.setattr(gpucluster_container_steps.subprocess, "run", lambda *_words, **_options: done)
-    rows = gpucluster_container_steps.states(["a-e1"])
-    assert gpucluster_container_steps.gone(rows) == {"a-e1", "a-e2", "a-e3"}
-    assert gpucluster_container_steps.closed(rows) == [{"node": "a-1", "state": "down*", "reason": "Not responding"}]
-    assert gpucluster_container_steps.states([]) == {}
-
-
-def test_a_node_that_the_step_drained_keeps_the_message_of_that_step(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seen with the real Pyxis: the plugin is missing on one node, Slurm drains it, and a second step calls it busy."""
-    plugin = "srun: error: task 1 launch failed: Plugin initialization failed"
-
-    def run(argv: list[str], **_options: Any) -> subprocess.CompletedProcess[str]:
-        if argv[0] == "sinfo":
-            return subprocess.CompletedProcess(argv, 0, stdout="c-2 drained Epilog error\n", stderr="")
-        if "--nodelist=c-2" in argv:
-            busy = "srun: error: Unable to allocate resources: Requested nodes are busy"
-            return subprocess.CompletedProcess(argv, 1, stdout="", stderr=busy)
-        return subprocess.CompletedProcess(argv, 1, stdout="word c-1\n", stderr=plugin)
-
-    monkeypatch.setattr(gpucluster_container_steps.subprocess, "run", run)
-    module = SimpleNamespace(params={"user": "alice", "job": "j", "marker": "word", "timeout": 60})
-    steps = gpucluster_container_steps.Steps(module, Path("/image"))
-    assert steps.pool({"name": "c", "partition": "c", "nodes": ["c-1", "c-2"]}) == {
-        "pool": "c",
-        "seen": ["c-1"],
-        "missed": {"c-2": plugin},
-        "closed": [{"node": "c-2", "state": "drained", "reason": "Epilog error"}],
-    }
-
-
 def test_the_prolog_reaches_nodes_with_the_configuration() -> None:
     text = render("slurm", "slurm.conf", variables(WANTED, role="slurm"))
     name = read("roles/slurm/vars/main.yml")["slurm_prolog"]
@@ -392,36 +292,3 @@ def test_the_prolog_reaches_nodes_with_the_configuration() -> None:
     assert "Prolog" not in render("slurm", "slurm.conf", variables(open_nodes | without, role="slurm"))
     program = read("group_vars/all/cluster.yml")["container_prolog"]
     assert f"[ ! -x {program} ] || {program} || exit 1" in render("slurm", "prolog.sh", variables(WANTED, role="slurm"))
-
-
-def test_the_check_s_image_has_a_shell_that_runs_and_no_devices(tmp_path: Path) -> None:
-    gpucluster_container_steps.build_root(tmp_path / "root", "word")
-    assert not list((tmp_path / "root/dev").iterdir())
-    (tmp_path / "root/run.sh").write_text(gpucluster_container_steps.STEP_SCRIPT)
-    argv = ["unshare", "--map-root-user", "chroot", str(tmp_path / "root"), "/bin/sh", "-c"]
-    done = subprocess.run(
-        [*argv, gpucluster_container_steps.STEP_SCRIPT],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd="/",
-        env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "SLURMD_NODENAME": "compute-1"},
-    )
-    assert done.stdout == "word compute-1\n", done.stderr
-
-
-def test_only_nodes_that_saw_the_marker_count() -> None:
-    output = "word compute-1\nother compute-2\nword\ncompute-3 word\n"
-    assert gpucluster_container_steps.answers("word", output) == {"compute-1"}
-
-
-@pytest.mark.parametrize(
-    ("said", "words"),
-    [
-        ("srun: job 7 queued and waiting for resources\nsrun: error: boom\n", "srun: error: boom"),
-        ("srun: job 7 queued and waiting for resources\n", "srun: job 7 queued and waiting for resources"),
-        ("", "no response within 60 seconds"),
-    ],
-)
-def test_the_output_of_a_failed_step_is_one_line(said: str, words: str) -> None:
-    assert gpucluster_container_steps.reason(said, 60) == words

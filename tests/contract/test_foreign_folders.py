@@ -46,6 +46,8 @@ AS_OWNER = {
 OWN = {
     "controller/backup/": "/var/lib/gpucluster, and the data of slapd and etcd while they are stopped",
     "controller/ca.py": "/etc/gpucluster",
+    "controller/facts/": "a folder of its own; on the share by controller/share.py",
+    "node_agent/facts/": "/etc/gpucluster, /proc and /sys, read; the token on the share by its descriptor",
     "node_agent/checks/": "/var/lib/gpucluster/checks, and a folder of its own",
     "node_agent/compiled.py": "/var/cache/gpucluster",
     "node_agent/exporter/": "/run/gpucluster, and pipes",

@@ -207,4 +207,4 @@ def test_every_variable_of_the_inventory_is_read_by_a_role() -> None:
 
 def test_there_are_roles_and_playbooks() -> None:
     assert set(ROLES) >= {"base", "nfs", "ldap", "slurm"}
-    assert set(PLAYBOOKS) >= {"site.yml", "validate.yml", "verify.yml"}
+    assert set(PLAYBOOKS) >= {"site.yml", "validate.yml", "join.yml"}

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import io
 import os
 import stat
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,30 +20,28 @@ def place() -> Iterator[Path]:
         yield mounted
 
 
-def put(place: Path, content: bytes, monkeypatch: pytest.MonkeyPatch, folder: str = ".verify") -> int:
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
-    return program.main(["put", str(place), folder, "script"])
+def put(place: Path, content: bytes) -> None:
+    program.put(place, ".verify", "script", content)
 
 
-def test_a_file_is_there_for_all_to_read_and_is_replaced(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert put(place, b"one\n", monkeypatch) == put(place, b"\0two", monkeypatch) == 0
+def test_a_file_is_there_for_all_to_read_and_is_replaced(place: Path) -> None:
+    put(place, b"one\n")
+    put(place, b"\0two")
     file = place / ".verify" / "script"
     assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (b"\0two", 0o644)
     assert stat.S_IMODE(file.parent.stat().st_mode) == 0o755
     assert os.listdir(file.parent) == ["script"]
 
 
-def test_a_folder_is_removed_and_may_be_gone_already(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert put(place, b"one", monkeypatch) == 0
+def test_a_folder_is_removed_and_may_be_gone_already(place: Path) -> None:
+    put(place, b"one")
     for _ in range(2):
-        assert program.main(["remove", str(place), ".verify"]) == 0
+        program.remove(place, ".verify")
     assert os.listdir(place) == []
 
 
 @pytest.mark.parametrize("kind", ["group", "others", "user", "link", "file"])
-def test_a_folder_of_others_gets_nothing(
-    kind: str, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_of_others_gets_nothing(kind: str, place: Path, tmp_path: Path) -> None:
     folder = place / ".verify"
     if kind == "link":
         folder.symlink_to(tmp_path)
@@ -55,16 +51,14 @@ def test_a_folder_of_others_gets_nothing(
         folder.mkdir()
         folder.chmod({"group": 0o775, "others": 0o757, "user": 0o755}[kind])
         os.chown(folder, 65534 if kind == "user" else 0, -1)
-    assert put(place, b"one", monkeypatch) == 1
-    assert "is not a directory that only root can write to" in capsys.readouterr().err
+    with pytest.raises(Failed, match="is not a directory that only root can write to"):
+        put(place, b"one")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_nothing_is_written_where_the_share_is_not_mounted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert put(tmp_path, b"one", monkeypatch) == 1
-    assert f"{tmp_path} is not mounted here" in capsys.readouterr().err
+def test_nothing_is_written_where_the_share_is_not_mounted(tmp_path: Path) -> None:
+    with pytest.raises(Failed, match=f"{tmp_path} is not mounted here"):
+        put(tmp_path, b"one")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -463,6 +463,30 @@ def test_a_node_that_can_not_be_checked_is_unknown_and_the_others_are_judged(sit
     assert set(evidence["facts"]) == {"demo-controller", "compute-1", "compute-2"}
 
 
+def test_a_verify_that_is_stopped_leaves_neither_a_job_nor_a_file(site: Site) -> None:
+    """Killed, it can clean up nothing: the program on the controller sees that nobody waits any more."""
+
+    def jobs() -> str:
+        return site.root(CONTROLLER, "squeue --noheader --format=%j")
+
+    def left() -> str:
+        return jobs() + site.root(CONTROLLER, "ls -A /mnt/home | grep gpucluster-verify || true")
+
+    drain = "scontrol update nodename=compute-[1-2] state={} reason=test"
+    site.root(CONTROLLER, drain.format("drain"))
+    for killed in (True, False):
+        run = site.start("verify")
+        wait_for("its job waits for the nodes", jobs)
+        if killed:
+            kill(run)
+        else:
+            run.send_signal(signal.SIGINT)
+            assert "Traceback" not in rest_of(run)
+            assert run.returncode == 130
+        wait_for("all of it is gone", lambda: left() == "", state=left)
+    site.root(CONTROLLER, drain.format("resume").removesuffix(" reason=test"))
+
+
 def test_one_apply_is_enough_after_the_loss_of_the_controller(site: Site) -> None:
     api = Api(site.home, engine="podman")
     (lost,) = [
@@ -515,5 +539,5 @@ def test_destroy_leaves_nothing_behind(site: Site) -> None:
     assert site.good(*STATUS)["state"] == "absent"
     site.good("support-bundle", str(site.folder / "destroyed.tar.gz"))
     texts = texts_of(site.folder / "destroyed.tar.gz")
-    assert any(name.endswith("ansible-apply.log") for name in texts), sorted(texts)
+    assert any(name.endswith("ansible-site.log") for name in texts), sorted(texts)
     assert "there is no cluster" in texts["manifest.json"]

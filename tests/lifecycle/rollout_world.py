@@ -157,7 +157,7 @@ class World:
         assert not self._silent(), "the run waits for hosts that do not answer"
         broken = {name: "a task failed" for name in self.nodes if self._is(name, "task")}
         if broken:
-            error = AnsibleError("apply.yml failed")
+            error = AnsibleError("site.yml failed")
             error.reasons = broken
             raise error
         for node in self.nodes.values():

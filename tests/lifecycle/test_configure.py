@@ -27,11 +27,12 @@ from gpucluster.lifecycle.hosts import Deployment
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import load
 from gpucluster.ssh import public_key
+from gpucluster.verdict.measurements import UNREACHABLE
 from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
 
 GOLDEN = Path(__file__).parents[1] / "golden"
-PLAYBOOK = "apply.yml"
+PLAYBOOK = "site.yml"
 
 
 @dataclass
@@ -84,7 +85,7 @@ def _configuration(
     nothing: Any = SimpleNamespace(note=lambda *_: None)
     return Configuration(
         spec=spec, paths=paths, cloud=steps, login_keys=keys, downloads=steps, version="0.1", record=steps,
-        ansible=lambda: steps, bastion=lambda: pytest.fail("no bastion"), file_systems=lambda: nothing,
+        ansible=lambda: steps, facts=steps, bastion=lambda: pytest.fail("no bastion"), file_systems=lambda: nothing,
         elastic=lambda: steps, on_event=steps.events.append,
     )  # fmt: skip
 
@@ -102,7 +103,7 @@ def test_the_record_is_incomplete_while_ansible_runs_and_complete_when_all_of_it
     steps = Steps()
     configuration = _configuration(tmp_path, steps)
     deployment = _deployment(configuration)
-    configuration.apply(deployment, _run(configuration), verify={})
+    configuration.apply(deployment, _run(configuration))
     begun, playbook, ended = steps.done
     assert (begun["complete"], playbook, ended["complete"]) == (False, PLAYBOOK, True)
     assert ended["hosts"] == {host.name: host.instance_id for host in deployment.hosts}
@@ -122,7 +123,7 @@ def test_an_apply_that_is_interrupted_in_ansible_leaves_no_complete_record(
     steps = Steps(ends)
     configuration = _configuration(tmp_path, steps)
     with pytest.raises(type(error)):
-        configuration.apply(_deployment(configuration), _run(configuration), verify={})
+        configuration.apply(_deployment(configuration), _run(configuration))
     assert [step if isinstance(step, str) else step["complete"] for step in steps.done] == [False, PLAYBOOK]
 
 
@@ -134,7 +135,7 @@ def test_ansible_does_not_begin_where_the_record_can_not_be_written(tmp_path: Pa
     steps = NoDisk()
     configuration = _configuration(tmp_path, steps)
     with pytest.raises(ToolError):
-        configuration.apply(_deployment(configuration), _run(configuration), verify={})
+        configuration.apply(_deployment(configuration), _run(configuration))
     assert steps.done == []
 
 
@@ -145,7 +146,7 @@ def test_elastic_nodes_that_an_apply_did_not_change_are_named_until_they_are_gon
 
     def apply() -> list[str]:
         steps.events.clear()
-        configuration.apply(deployment, _run(configuration), verify={})
+        configuration.apply(deployment, _run(configuration))
         return [each.message for each in steps.events]
 
     began = time.time()
@@ -170,7 +171,7 @@ def test_an_apply_reports_what_was_not_as_the_last_one_left_it(tmp_path: Path) -
     facts = {"h100-1": _changed("the host has changed", "file /etc/a\x1b[2J", "unit b"), "h100-2": _changed("")}
     steps = Steps(lambda: PlaybookResult({}, facts, {}))
     configuration = _configuration(tmp_path, steps)
-    configuration.apply(_deployment(configuration), _run(configuration), verify={})
+    configuration.apply(_deployment(configuration), _run(configuration))
     (said,) = [each.message for each in steps.events]
     assert said.startswith("h100-1 was not as the last apply left it: file /etc/a")
     assert said.endswith(", unit b")
@@ -182,7 +183,7 @@ def test_an_apply_reports_when_no_host_has_changed(tmp_path: Path, reasons: tupl
     facts = {f"h100-{number}": _changed(reason) for number, reason in enumerate(reasons)}
     steps = Steps(lambda: PlaybookResult({}, facts, {}))
     configuration = _configuration(tmp_path, steps)
-    configuration.apply(_deployment(configuration), _run(configuration), verify={})
+    configuration.apply(_deployment(configuration), _run(configuration))
     assert any("no host has changed" in each.message for each in steps.events) is all_are
 
 
@@ -190,13 +191,38 @@ def test_tasks_are_left_out_only_where_an_apply_may(tmp_path: Path) -> None:
     steps = Steps()
     configuration = _configuration(tmp_path, steps)
     deployment = _deployment(configuration)
-    configuration.apply(deployment, _run(configuration), verify={})
-    configuration.apply(deployment, _run(configuration), verify={})
-    configuration.apply(deployment, _run(configuration), verify={}, all_tasks=True)
+    configuration.apply(deployment, _run(configuration))
+    configuration.apply(deployment, _run(configuration))
+    configuration.apply(deployment, _run(configuration), all_tasks=True)
     first, second, all_tasks = steps.inputs
     assert first
     assert first == second
     assert all_tasks is None
+
+
+def test_what_the_state_gets_is_what_hosts_have_reported(tmp_path: Path) -> None:
+    configuration = _configuration(tmp_path, Steps())
+    deployment = _deployment(configuration)
+    controller, *others = deployment.hosts
+    certificates = {"directory": "pem", "ssh": "key"}
+    reported: dict[str, dict[str, Any]] = {
+        controller.name: {"certificates": certificates, "secrets": {"munge": "ab"}, "physical_host": "here"},
+        **{host.name: {UNREACHABLE: "it gave no answer"} for host in others},
+    }
+    assert configuration.host_facts(deployment, reported) == {"certificates": certificates, "secrets": {"munge": "ab"}}
+    known = {host.instance_id: "before" for host in deployment.hosts}
+    now = configuration.physical_hosts(deployment, reported, known)
+    assert now == {**known, controller.instance_id: "here"}
+
+
+@pytest.mark.parametrize("reported", [{UNREACHABLE: "it gave no answer"}, {}, {"hostname": "x"}])
+def test_the_state_keeps_what_it_has_where_the_controller_has_reported_nothing(
+    tmp_path: Path, reported: dict[str, str]
+) -> None:
+    configuration = _configuration(tmp_path, Steps())
+    deployment = _deployment(configuration)
+    with pytest.raises(ToolError, match="does not answer any more"):
+        configuration.host_facts(deployment, {deployment.controller.name: reported})
 
 
 def test_a_record_without_nodes_accuses_none() -> None:

@@ -1,4 +1,4 @@
-"""`verify` from what the playbook returns to the files that it leaves. Nothing here runs Ansible: see tests/e2e."""
+"""`verify` from what the hosts report to the files that it leaves. Nothing here asks a host: see tests/e2e."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ import pytest
 
 from gpucluster import handover
 from gpucluster.cloud.members import PoolMember
-from gpucluster.configuration.runner import PlaybookResult
 from gpucluster.errors import InputError, ToolError, VerifyError
 from gpucluster.events import Event, ignore
 from gpucluster.lifecycle.hosts import Deployment
-from gpucluster.lifecycle.verification import Verification, VerifyRequest, in_junit
+from gpucluster.lifecycle.verification import HostFacts, Verification, VerifyRequest, in_junit
 from gpucluster.node_agent.checks.model import Finding, Profile, Status
 from gpucluster.paths import ClusterPaths, write_whole
 from gpucluster.spec import ClusterSpec, load
 from gpucluster.verdict.expectation import Level
+from gpucluster.verdict.measurements import UNREACHABLE
 from gpucluster.workspace import run_log
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.run_log import RunLog, RunStatus
@@ -80,16 +80,12 @@ class Site:
         }
         return facts
 
-    def collect(
-        self, _playbook: str, _deployment: Deployment, _run: Run, variables: Mapping[str, Any]
-    ) -> PlaybookResult:
-        self.asked.append(variables["verify_request"])
-        profile = Profile(variables["verify_request"]["profile"])
+    def collect(self, _deployment: Deployment, request: Mapping[str, Any]) -> HostFacts:
+        self.asked.append(request)
+        profile = Profile(request["profile"])
         reports = {host: samples.agent_check(_report(host, profile)) for host in self.facts}
-        facts = {
-            host: {"gpucluster_facts": {"agent_check": reports[host], **found}} for host, found in self.facts.items()
-        }
-        return PlaybookResult({}, facts, {}, self.unreachable)
+        facts = {host: {"agent_check": reports[host], **found} for host, found in self.facts.items()}
+        return {**facts, **{host: {UNREACHABLE: why} for host, why in self.unreachable.items()}}
 
     def verify(self, request: VerifyRequest = VerifyRequest(), measurement: Any = None) -> Any:  # noqa: B008
         cloud: Any = SimpleNamespace(hardware_emulated=True)
@@ -97,7 +93,7 @@ class Site:
             spec=self.spec,
             paths=self.paths,
             cloud=cloud,
-            collect=self.collect,
+            facts=self.collect,
             measurement=measurement or Measurement(),
             on_event=self.events.append,
         )
@@ -202,7 +198,7 @@ def test_the_junit_file_is_written_also_when_checks_fail(site: Site, tmp_path: P
 def test_the_junit_file_reports_why_nothing_was_checked(
     site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
 ) -> None:
-    def collect(*_: object) -> PlaybookResult:
+    def collect(*_: object) -> HostFacts:
         raise error
 
     monkeypatch.setattr(site, "collect", collect)

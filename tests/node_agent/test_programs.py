@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -118,3 +119,40 @@ print("done")
     assert (done.output, done.fault) == (b"done\n", ""), done.errors
     wait_for("the measurement has written its number", note.is_written)
     assert alive(note.pid())
+
+
+# --- programs that end together -----
+
+
+def test_a_program_of_a_group_has_its_input_and_its_status() -> None:
+    done = programs.ProgramGroup().run(["sh", "-c", "cat; echo err >&2; exit 3"], LONG, b"word\n")
+    assert (done.returncode, done.stdout, done.stderr) == (3, "word\n", "err\n")
+    missing = programs.ProgramGroup().run(["no-such-program"], LONG)
+    assert (missing.returncode, missing.stderr) == (programs.MISSING, "no-such-program is not installed")
+
+
+def test_a_program_of_a_group_that_is_late_is_killed_with_its_children(note: Note) -> None:
+    script = f"sleep 600 & echo $! > {note.file}; wait"
+    done = programs.ProgramGroup().run(["sh", "-c", script], 1)
+    assert (done.returncode, done.stderr) == (programs.OUT_OF_TIME, "sh did not end within 1 s")
+    until_gone(note.pid())
+
+
+@pytest.mark.parametrize(
+    ("code", "seconds"),
+    [("pass", LONG), ("signal.signal(signal.SIGTERM, signal.SIG_IGN)", 0.1)],
+    ids=["ends", "ignores SIGTERM"],
+)
+def test_a_group_that_is_stopped_ends_what_runs_and_starts_nothing(code: str, seconds: float, note: Note) -> None:
+    group = programs.ProgramGroup()
+    argv = python(f"import os, signal; {code}; {note.code()}; signal.pause()")
+    ended: list[programs.Completed[str]] = []
+    waiting = threading.Thread(target=lambda: ended.append(group.run(argv, LONG)))
+    waiting.start()
+    wait_for("it runs", note.is_written)
+    group.stop(seconds)
+    waiting.join()
+    until_gone(note.pid())
+    assert ended[0].returncode < 0
+    assert group.stopped
+    assert "is not wanted any more" in group.run(["true"], LONG).stderr

@@ -107,3 +107,10 @@ def test_an_interruption_is_passed_on_once_and_raised_when_the_program_has_ended
     with pytest.raises(KeyboardInterrupt), ThreadPoolExecutor(1) as aside:
         process.stream([sys.executable, "-c", code], on_line=on_line)
     assert log.read_text() == "stopped ended "
+
+
+def test_input_of_any_size_arrives_although_we_look_whether_to_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpucluster.process.running._STOP_POLL", 0.001)
+    code = "import sys; print(len(sys.stdin.read()))"
+    done = process.run([sys.executable, "-c", code], input="x" * (1 << 23), stop=threading.Event())
+    assert done.stdout == f"{1 << 23}\n"

@@ -13,7 +13,6 @@ import hashlib
 import io
 import json
 import os
-import sys
 import tarfile
 import tempfile
 import time
@@ -219,16 +218,11 @@ def test_an_image_that_is_listed_and_removed(place: Path, locks: Path) -> None:
     at_every_step(place, prepare, remove, EXPECTED)
 
 
-def test_the_file_of_verify(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Input:
-        buffer: Any = None
-
+def test_the_file_of_verify(place: Path) -> None:
     def put_and_remove(_: None) -> None:
-        Input.buffer = io.BytesIO(b"token")
-        shares.put(place, ".gpucluster-verify", "token")
+        shares.put(place, ".gpucluster-verify", "token", b"word")
         shares.remove(place, ".gpucluster-verify")
 
-    monkeypatch.setattr(sys, "stdin", Input)
     at_every_step(place, lambda: None, put_and_remove, EXPECTED)
 
 

@@ -117,19 +117,17 @@ def test_a_warning_does_not_fail_and_is_seen() -> None:
 
 def test_verify_asks_for_what_it_is_about() -> None:
     assert reports.request(FULL) == {
-        "verify_request": {
-            "profile": "quick",
-            "seconds": 30,
-            "pools": None,
-            "nodes": None,
-            "with_elastic": True,
-            "pods": [],
-        }
+        "profile": "quick",
+        "seconds": 30,
+        "pools": None,
+        "nodes": None,
+        "with_elastic": True,
+        "pods": [],
     }
-    pool = reports.request(narrowed(FULL, ["compute"]))["verify_request"]
+    pool = reports.request(narrowed(FULL, ["compute"]))
     assert (pool["pools"], pool["nodes"], pool["with_elastic"]) == (["compute"], ["compute-1", "compute-2"], True)
-    node = reports.request(narrowed(FULL, nodes="compute-2"))["verify_request"]
+    node = reports.request(narrowed(FULL, nodes="compute-2"))
     assert (node["pools"], node["nodes"], node["with_elastic"]) == (["compute"], ["compute-2"], False)
-    whole = reports.request(dataclasses.replace(KUBERNETES, profile=Profile.FULL))["verify_request"]
+    whole = reports.request(dataclasses.replace(KUBERNETES, profile=Profile.FULL))
     assert whole["pods"] == [{"pool": "compute", "nodes": dict(zip(NODES, NODES, strict=True)), "rdma": {}}]
-    assert reports.request(dataclasses.replace(FULL, profile=None))["verify_request"]["profile"] is None
+    assert reports.request(dataclasses.replace(FULL, profile=None))["profile"] is None
