@@ -64,7 +64,7 @@ def of_support() -> bytes:
 
 #: What the programs import that collect the facts of hosts and of the cluster.
 _FACTS = ("__init__", "bounded", "errors", "programs", "versions", "facts/")
-_CLUSTER_FACTS = ("__init__", "conversation", "share", "facts/")
+_CLUSTER_FACTS = ("__init__", "conversation", "share", "rules/__init__", "rules/slurm_nodes", "facts/")
 
 
 def facts_program(*, controller: bool) -> tuple[str, str]:

@@ -11,17 +11,19 @@ from pathlib import Path
 from typing import Any, Callable
 
 from gpucluster.controller.facts.container_steps import ContainerSteps, StepImage
+from gpucluster.controller.rules.slurm_nodes import SINFO_FREE, SINFO_FULL
 from gpucluster.node_agent.errors import AgentError
 from gpucluster.node_agent.facts.__main__ import at_once
 from gpucluster.node_agent.programs import Completed, ProgramGroup
 
 #: Seconds for a job: it has to start within half of them, and to end within all. A job that can't start is a result.
 JOB_SECONDS = 60
+#: Seconds in which it has to start where jobs of users have all nodes: one may just be ending.
+FULL_SECONDS = 5
 #: Seconds for a question to slurmctld or slurmdbd, which may be starting.
 _SECONDS = 60.0
 # Records reach the database within a second or two.
 _RECORD_TRIES, _RECORD_AGAIN_SECONDS = 11, 0.5
-_STARTING = ("idle", "mixed", "completing")
 _COLUMNS = 3
 
 
@@ -50,16 +52,37 @@ def free(pool: Mapping[str, Any], rows: Sequence[Mapping[str, str]]) -> list[str
     found = [
         row["node"]
         for row in rows
-        if own(row["node"]) and row["partition"] == pool["partition"] and row["state"] in _STARTING
+        if own(row["node"]) and row["partition"] == pool["partition"] and row["state"] in SINFO_FREE
     ]
     return list(dict.fromkeys(found))
 
 
-def job_argv(pool: Mapping[str, Any], user: str, job: str) -> list[str]:
-    """A job on up to two nodes of a pool. A limit on the wait for nodes, and one on the whole run."""
+def job_nodes(pool: Mapping[str, Any]) -> int:
+    """The number of nodes of the job of a pool."""
+    return min(len(pool["nodes"]), 2)
+
+
+def job_patience(pool: Mapping[str, Any], rows: Sequence[Mapping[str, str]]) -> int:
+    """Seconds in which the job of a pool has to start.
+
+    Args:
+        rows: of sinfo; none where it did not answer.
+    """
+    full = {
+        row["node"] for row in rows if row["partition"] == pool["partition"] and row["state"] in SINFO_FULL
+    }.intersection(pool["nodes"])
+    return FULL_SECONDS if len(pool["nodes"]) - len(full) < job_nodes(pool) else JOB_SECONDS // 2
+
+
+def job_argv(pool: Mapping[str, Any], user: str, job: str, patience: int = JOB_SECONDS // 2) -> list[str]:
+    """A job on up to two nodes of a pool. A limit on the wait for nodes, and one on the whole run.
+
+    Args:
+        patience: seconds in which it has to start.
+    """
     return [
-        "timeout", str(JOB_SECONDS), "runuser", f"--user={user}", "--", "srun", f"--immediate={JOB_SECONDS // 2}",
-        "--time=1", f"--job-name={job}", f"--partition={pool['partition']}", f"--nodes={min(len(pool['nodes']), 2)}",
+        "timeout", str(JOB_SECONDS), "runuser", f"--user={user}", "--", "srun", f"--immediate={patience}",
+        "--time=1", f"--job-name={job}", f"--partition={pool['partition']}", f"--nodes={job_nodes(pool)}",
         "--ntasks-per-node=1", "--chdir=/", *([f"--exclude={','.join(pool['exclude'])}"] if pool["exclude"] else []),
         "hostname",
     ]  # fmt: skip
@@ -129,9 +152,8 @@ class SlurmFacts:
         pools = list(self._asked["pools"])
         steps = self._image is not None and bool(self._user) and listed.returncode == 0
         jobs = _Jobs()
-        free_in = rows if steps else None
         later: dict[str, Callable[[], Any]] = {
-            f"pool {number}": partial(self._pool, pool, free_in, jobs) for number, pool in enumerate(pools)
+            f"pool {number}": partial(self._pool, pool, rows, jobs, steps=steps) for number, pool in enumerate(pools)
         }
         expected = [pool for pool in pools if pool["nodes"] and self._user]
         if self._asked["accounting"]:
@@ -170,27 +192,31 @@ class SlurmFacts:
         done = self._programs.run(["squeue", "--noheader", "--states=PENDING", "--format=%P"], _SECONDS)
         return [word.strip() for line in done.stdout.splitlines() for word in line.split(",")]
 
-    def _pool(self, pool: Mapping[str, Any], rows: Sequence[Mapping[str, str]] | None, jobs: _Jobs) -> dict[str, Any]:
+    def _pool(
+        self, pool: Mapping[str, Any], rows: Sequence[Mapping[str, str]], jobs: _Jobs, *, steps: bool
+    ) -> dict[str, Any]:
         """The job of a pool, and then its container steps: both need its nodes.
 
         Args:
-            rows: of sinfo; None without container steps.
+            rows: of sinfo.
+            steps: whether there are container steps.
         """
         result: dict[str, Any] = {}
         with self._turns:
             if pool["nodes"] and self._user:
                 status = -1
                 try:
-                    done = self._programs.run(job_argv(pool, self._user, self._job), JOB_SECONDS + 10.0)
+                    argv = job_argv(pool, self._user, self._job, job_patience(pool, rows))
+                    done = self._programs.run(argv, JOB_SECONDS + 10.0)
                     status = done.returncode
                     result["job"] = job_result(pool, self._user, done)
                 finally:
                     jobs.add(succeeded=status == 0)
-            nodes = free(pool, rows) if rows is not None else []
+            nodes = free(pool, rows) if steps else []
             if nodes and self._image is not None:
-                steps = ContainerSteps(self._image, self._programs, self._user, f"{self._job}-containers")
+                containers = ContainerSteps(self._image, self._programs, self._user, f"{self._job}-containers")
                 try:
-                    result["steps"] = steps.pool({**pool, "nodes": nodes})
+                    result["steps"] = containers.pool({**pool, "nodes": nodes})
                 except (AgentError, OSError) as error:
                     result["steps_error"] = getattr(error, "message", "") or str(error)
         return result

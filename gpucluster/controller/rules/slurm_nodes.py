@@ -37,6 +37,10 @@ REBOOT = frozenset({"REBOOT_REQUESTED", "REBOOT_ISSUED"})
 BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 #: Its slurmd does not answer, or slurmctld has given it up.
 SILENT = frozenset({"DOWN", "NOT_RESPONDING"})
+#: Words of `sinfo --format=%T`: the node can start a small step now, or in a moment.
+SINFO_FREE = frozenset({"idle", "mixed", "completing"})
+#: Jobs have all of the node.
+SINFO_FULL = frozenset({"allocated"})
 #: All signs.
 SIGNS = "".join(_FLAG_OF_SIGN)
 

@@ -84,6 +84,26 @@ def test_a_job_runs_as_a_user_on_two_nodes_of_its_pool_at_most() -> None:
     assert not [word for word in one if word.startswith("--exclude")]
 
 
+@pytest.mark.parametrize(
+    ("states", "patience"),
+    [
+        (("idle", "allocated"), 5),
+        (("allocated", "allocated"), 5),
+        (("idle", "mixed"), 30),
+        # It may come into service at any moment.
+        (("idle", "unknown"), 30),
+        (("allocated", "idle", "idle"), 30),
+    ],
+)
+def test_a_job_waits_only_as_long_as_its_nodes_may_become_free(states: tuple[str, ...], patience: int) -> None:
+    nodes = [f"a-{number}" for number in range(len(states))]
+    rows = slurm.sinfo_rows("\n".join(f"{node} {state} a none" for node, state in zip(nodes, states)))
+    pool = _pool("a", *nodes)
+    assert slurm.job_patience(pool, rows) == patience
+    assert f"--immediate={patience}" in slurm.job_argv(pool, "alice", "job-1", slurm.job_patience(pool, rows))
+    assert slurm.job_patience(pool, []) == 30
+
+
 def test_a_good_cluster_has_all_facts() -> None:
     record = "7|alice|default|compute|COMPLETED|2\n"
     programs = Slurm(srun=(0, "compute-2\ncompute-1\n", ""), sacct=(0, record, ""), squeue=(0, "a,b\n", ""))
