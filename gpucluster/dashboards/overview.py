@@ -168,7 +168,7 @@ class NodeSummary:
     Args:
         state: as sinfo prints it.
         health: the worst status of its checks; empty if the health service knows none.
-        failing: its failed checks, in words.
+        failing: its failed checks, in words; `warnings`: those that warn.
         report_age: of its last report of checks; None if there is none.
         stale: the report is older than the health service accepts.
         jobs: ids of jobs that run on it.
@@ -181,6 +181,7 @@ class NodeSummary:
     gpus: int = 0
     health: str = ""
     failing: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     report_age: float | None = None
     stale: bool = False
     jobs: tuple[str, ...] = ()

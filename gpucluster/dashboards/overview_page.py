@@ -231,7 +231,7 @@ def _node_table(nodes: Sequence[NodeSummary], empty: str) -> Markup:
     ]
     columns: list[Column | str] = [
         "Node", "State", "Pool", Column("GPUs", number=True), "Checks", "Last report", "Jobs",
-        Column("Reason, failing checks", long=True),
+        Column("Reason, checks", long=True),
     ]  # fmt: skip
     return tables.table(
         "Nodes",
@@ -255,7 +255,7 @@ def _report(node: NodeSummary) -> Markup | str:
 
 
 def _reasons(node: NodeSummary) -> Markup:
-    return joined(filter(None, [node.reason, *node.failing]), "; ")
+    return joined(filter(None, [node.reason, *node.failing, *node.warnings]), "; ")
 
 
 # --- jobs -----

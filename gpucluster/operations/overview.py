@@ -312,14 +312,18 @@ def _joined(
     summaries = []
     for node in nodes:
         row = health.get(node.name, {})
-        failing = [f"{each.get('check')}: {each.get('message')}" for each in row.get("failing") or ()]
+        failing, warnings = (
+            tuple(f"{each.get('check')}: {each.get('message')}" for each in row.get(kind) or ())
+            for kind in ("failing", "warnings")
+        )
         age = row.get("age_s")
         summaries.append(
             replace(
                 node,
                 pool=_pool_of(spec, node.name),
                 health=str(row.get("status") or ""),
-                failing=tuple(failing),
+                failing=failing,
+                warnings=warnings,
                 report_age=float(age) if isinstance(age, int | float) else None,
                 stale=row.get("stale") is True,
                 jobs=tuple(on_node.get(node.name, ())),

@@ -53,7 +53,7 @@ HEALTH = {
     "nodes": [
         {"node": "compute-2", "pool": "compute", "age_s": 12.5, "stale": False, "profile": "periodic", "status": "fail",
          "failing": [{"check": "gpus", "message": "7 of 8 GPUs", "drains": True}], "drained": "gpucluster: gpus",
-         "person": False}
+         "warnings": [{"check": "clock", "message": "off by 1 s"}], "person": False}
     ],
     "breakers": [], "suspects": [], "decisions": [], "problems": [],
 }  # fmt: skip
@@ -142,7 +142,7 @@ def test_nodes_have_what_slurm_the_health_service_and_the_jobs_report() -> None:
     one, two = nodes["compute-1"], nodes["compute-2"]
     assert (one.pool, one.state, one.gpus, one.jobs, one.reason) == ("compute", "mixed", 8, ("12",), "")
     assert (two.health, two.report_age, two.gpus) == ("fail", 12.5, 8)
-    assert two.failing == ("gpus: 7 of 8 GPUs",)
+    assert (two.failing, two.warnings) == (("gpus: 7 of 8 GPUs",), ("clock: off by 1 s",))
     assert two.reason == f"bad {HOSTILE}"
     assert nodes["other"].pool == ""
 

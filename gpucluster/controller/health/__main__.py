@@ -114,11 +114,11 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _text(content: dict[str, Any]) -> str:
-    lines = ["node                 status    last report  failing checks"]
+    lines = ["node                 status    last report  checks that fail or warn"]
     for row in content["nodes"]:
         age = "never" if row["age_s"] is None else f"{row['age_s']:.0f} s ago{' (stale)' if row['stale'] else ''}"
-        failing = "; ".join(f"{each['check']}: {each['message']}" for each in row["failing"]) or "-"
-        lines.append(f"{row['node']:<20} {row['status']:<9} {age:<12} {failing}")
+        checks = "; ".join(f"{each['check']}: {each['message']}" for each in row["failing"] + row["warnings"]) or "-"
+        lines.append(f"{row['node']:<20} {row['status']:<9} {age:<12} {checks}")
         if row["drained"]:
             lines.append(f"{'':<20} drained: {row['drained']}")
     lines += [

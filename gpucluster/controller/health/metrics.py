@@ -66,6 +66,9 @@ def status(
                     for each in results
                     if each.status is Status.FAIL
                 ],
+                "warnings": [
+                    {"check": each.check, "message": each.message} for each in results if each.status is Status.WARN
+                ],
                 "drained": node.reason if node is not None and node.ours else "",
                 "person": name in drained and drained[name].kind is RecordKind.PERSON,
             }

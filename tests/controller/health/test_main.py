@@ -116,9 +116,11 @@ def test_all_that_is_out_of_order_is_named() -> None:
     content = {
         "maintenance": None,
         "nodes": [
-            {"node": "a", "status": "unknown", "age_s": None, "stale": True, "failing": [], "drained": ""},
+            {"node": "a", "status": "unknown", "age_s": None, "stale": True, "failing": [], "warnings": [],
+             "drained": ""},
             {"node": "b", "status": "fail", "age_s": 1000.4, "stale": True, "drained": "gpucluster: check failed: gpu",
-             "failing": [{"check": "gpu", "message": "lost"}, {"check": "disk", "message": "full"}]},
+             "failing": [{"check": "gpu", "message": "lost"}, {"check": "disk", "message": "full"}],
+             "warnings": [{"check": "clock", "message": "off by 1 s"}]},
         ],
         "breakers": [
             {"pool": "gpu", "drained": 2, "limit": 2, "open": True},
@@ -131,7 +133,7 @@ def test_all_that_is_out_of_order_is_named() -> None:
     _head, *lines = program._text(content).splitlines()
     assert lines == [
         "a                    unknown   never        -",
-        "b                    fail      1000 s ago (stale) gpu: lost; disk: full",
+        "b                    fail      1000 s ago (stale) gpu: lost; disk: full; clock: off by 1 s",
         "                     drained: gpucluster: check failed: gpu",
         "breaker of pool gpu: 2 of 2 drains within an hour",
         "check gpu fails on 7 nodes of pool gpu and passes on none: "

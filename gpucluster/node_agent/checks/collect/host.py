@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Mapping
 from typing import Any
 
 from gpucluster.node_agent.checks.collect import samples
@@ -19,6 +20,12 @@ _MOUNT_POINT, _OPTIONS = 4, 5
 # Columns of `chronyc -c tracking`.
 _OFFSET, _LEAP = 4, 13
 _TICKS = os.sysconf("SC_CLK_TCK")
+# Of /proc/PID/status, whose lines are in this order: proc(5). The name is escaped, so it has no line break.
+_STATUS = re.compile(
+    r"^Name:\s+(?P<name>[^\n]*)$.*?^PPid:\s+(?P<parent>\d+)$.*?^Uid:\s+(?P<uid>\d+)", re.MULTILINE | re.DOTALL
+)
+# Of a chain of parents, which may change while it is read.
+_MOST_GENERATIONS = 100
 # Seconds until systemd is asked again.
 _PAUSES_S = (0.2, 0.5)
 
@@ -151,29 +158,44 @@ def clock_jump(host: MeasuredHost, _seconds: float) -> dict[str, Any]:
 def leftovers(host: MeasuredHost, _seconds: float) -> dict[str, Any] | Missing:
     """Processes of users outside jobs: their number, users, and seconds of CPU that they have used.
 
-    Slurm puts each process of a job into a control group named after it. The user's own systemd is not a leftover.
+    Slurm puts each process of a job into a control group named after it. Where it has no control groups, in a
+    container, those that slurmstepd or its children have started belong to a job that runs. The user's own systemd is
+    not a leftover.
     """
     folder = host.path("/proc")
+    processes: dict[str, re.Match[str]] = {}
+    for name in filter(str.isdigit, entries(folder)):
+        found = _STATUS.search(read_or_none(folder / name / "status") or "")
+        if found is not None:  # else it has ended
+            processes[name] = found
+    if not processes:
+        return Missing("/proc shows no process")
     users: set[int] = set()
     count, cpu = 0, 0.0
-    seen = 0
-    for name in filter(str.isdigit, entries(folder)):
-        status = read_or_none(folder / name / "status") or ""
-        uid = re.search(r"^Uid:\s+(\d+)", status, re.MULTILINE)
-        if uid is None:
-            continue  # it has ended
-        seen += 1
-        if int(uid[1]) < _FIRST_UID or int(uid[1]) == _NOBODY:
+    for name, status in processes.items():
+        uid = int(status["uid"])
+        if uid < _FIRST_UID or uid == _NOBODY or _is_of_slurm(name, processes):
             continue
         groups = read_or_none(folder / name / "cgroup") or ""
         if "/job_" in groups or groups.endswith("/init.scope"):
             continue
-        users.add(int(uid[1]))
+        users.add(uid)
         count += 1
         cpu += _cpu_seconds(read_or_none(folder / name / "stat") or "")
-    if not seen:
-        return Missing("/proc shows no process")
     return {"processes": count, "users": sorted(users)[:64], "cpu_s": round(cpu, 1)}
+
+
+def _is_of_slurm(pid: str, processes: Mapping[str, re.Match[str]]) -> bool:
+    """Whether the process, or one that it descends from, is slurmstepd."""
+    for _generation in range(_MOST_GENERATIONS):
+        status = processes.get(pid)
+        if status is None:
+            return False
+        # A user may give a process any name.
+        if status["name"] == "slurmstepd" and status["uid"] == "0":
+            return True
+        pid = status["parent"]
+    return False
 
 
 def _cpu_seconds(stat: str) -> float:

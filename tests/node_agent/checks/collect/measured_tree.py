@@ -80,7 +80,8 @@ def collect(name: str, host: MeasuredHost) -> Any:
     return measure(registry.MEASUREMENTS[name], host, 1.0)
 
 
-def process(root: Path, pid: int, uid: int, group: str, ticks: int = 0) -> None:
-    write(root / f"proc/{pid}/status", f"Name:\tx\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
+def process(root: Path, pid: int, uid: int, group: str, ticks: int = 0, *, name: str = "x", parent: int = 1) -> None:
+    status = f"Name:\t{name}\nUmask:\t0022\nPid:\t{pid}\nPPid:\t{parent}\nTracerPid:\t0\n"
+    write(root / f"proc/{pid}/status", f"{status}Uid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
     write(root / f"proc/{pid}/cgroup", f"0::{group}\n")
     write(root / f"proc/{pid}/stat", f"{pid} (a) b) S 1 1 1 0 -1 0 0 0 0 0 {ticks} {ticks} 0 0\n")

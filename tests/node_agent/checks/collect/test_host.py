@@ -83,3 +83,21 @@ def test_processes_that_a_job_left_behind(host: MeasuredHost) -> None:
     assert collect("leftovers", host)["processes"] == 0
     process(host.root, 14, 6002, "/user.slice/user-6002.slice/session-3.scope", os.sysconf("SC_CLK_TCK"))
     assert collect("leftovers", host) == {"processes": 1, "users": [6002], "cpu_s": 2.0}
+
+
+def test_processes_of_a_job_that_runs_without_control_groups_are_not_left_behind(host: MeasuredHost) -> None:
+    process(host.root, 20, 0, "/", name="slurmstepd")
+    process(host.root, 21, 6001, "/", name="slurm_script", parent=20)
+    process(host.root, 22, 6001, "/", name="sleep", parent=21)
+    assert collect("leftovers", host)["processes"] == 0
+    # A user may call a process slurmstepd; and one whose parents have ended is a child of systemd.
+    process(host.root, 30, 6002, "/", name="slurmstepd")
+    process(host.root, 31, 6002, "/", name="sleep", parent=30)
+    process(host.root, 32, 6001, "/", name="miner")
+    assert collect("leftovers", host)["processes"] == 3
+
+
+def test_a_circle_of_parents_ends(host: MeasuredHost) -> None:
+    process(host.root, 40, 6001, "/", parent=41)
+    process(host.root, 41, 6001, "/", parent=40)
+    assert collect("leftovers", host)["processes"] == 2
