@@ -24,6 +24,8 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _STATUS = re.compile(
     r"^Name:\s+(?P<name>[^\n]*)$.*?^PPid:\s+(?P<parent>\d+)$.*?^Uid:\s+(?P<uid>\d+)", re.MULTILINE | re.DOTALL
 )
+# Root's processes from which those of jobs and of logins descend; OpenSSH 9.8 and later have sshd-session.
+_HOLDERS = frozenset({"slurmstepd", "sshd", "sshd-session"})
 # Of a chain of parents, which may change while it is read.
 _MOST_GENERATIONS = 100
 # Seconds until systemd is asked again.
@@ -159,8 +161,8 @@ def leftovers(host: MeasuredHost, _seconds: float) -> dict[str, Any] | Missing:
     """Processes of users outside jobs: their number, users, and seconds of CPU that they have used.
 
     Slurm puts each process of a job into a control group named after it. Where it has no control groups, in a
-    container, those that slurmstepd or its children have started belong to a job that runs. The user's own systemd is
-    not a leftover.
+    container, those that slurmstepd or its children have started belong to a job that runs. Neither a login by ssh,
+    such as the operator's, nor the user's own systemd is a leftover.
     """
     folder = host.path("/proc")
     processes: dict[str, re.Match[str]] = {}
@@ -174,7 +176,7 @@ def leftovers(host: MeasuredHost, _seconds: float) -> dict[str, Any] | Missing:
     count, cpu = 0, 0.0
     for name, status in processes.items():
         uid = int(status["uid"])
-        if uid < _FIRST_UID or uid == _NOBODY or _is_of_slurm(name, processes):
+        if uid < _FIRST_UID or uid == _NOBODY or _is_held(name, processes):
             continue
         groups = read_or_none(folder / name / "cgroup") or ""
         if "/job_" in groups or groups.endswith("/init.scope"):
@@ -185,14 +187,14 @@ def leftovers(host: MeasuredHost, _seconds: float) -> dict[str, Any] | Missing:
     return {"processes": count, "users": sorted(users)[:64], "cpu_s": round(cpu, 1)}
 
 
-def _is_of_slurm(pid: str, processes: Mapping[str, re.Match[str]]) -> bool:
-    """Whether the process, or one that it descends from, is slurmstepd."""
+def _is_held(pid: str, processes: Mapping[str, re.Match[str]]) -> bool:
+    """Whether the process, or one that it descends from, is that of a running job or of a login."""
     for _generation in range(_MOST_GENERATIONS):
         status = processes.get(pid)
         if status is None:
             return False
         # A user may give a process any name.
-        if status["name"] == "slurmstepd" and status["uid"] == "0":
+        if status["name"] in _HOLDERS and status["uid"] == "0":
             return True
         pid = status["parent"]
     return False

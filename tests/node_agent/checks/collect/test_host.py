@@ -97,6 +97,14 @@ def test_processes_of_a_job_that_runs_without_control_groups_are_not_left_behind
     assert collect("leftovers", host)["processes"] == 3
 
 
+@pytest.mark.parametrize("name", ["sshd", "sshd-session"])
+def test_a_login_is_not_left_behind(host: MeasuredHost, name: str) -> None:
+    process(host.root, 20, 0, "/", name=name)
+    process(host.root, 21, 1000, "/", name=name, parent=20)
+    process(host.root, 22, 1000, "/", name="bash", parent=21)
+    assert collect("leftovers", host)["processes"] == 0
+
+
 def test_a_circle_of_parents_ends(host: MeasuredHost) -> None:
     process(host.root, 40, 6001, "/", parent=41)
     process(host.root, 41, 6001, "/", parent=40)
