@@ -107,6 +107,16 @@ def away(silent: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(sorted(host for host in silent if _is_out_of_service(state_by_node.get(host, "down*"))))
 
 
+def given_up(silent: Mapping[str, str], here: str) -> list[str]:
+    """Those of the hosts, other than this one, that are out of service. Without Slurm, or without its answer, none is,
+    and all are waited for.
+    """
+    try:
+        return [name for name in away(silent) if name != here]
+    except Failed:
+        return []
+
+
 def _is_out_of_service(state: str) -> bool:
     """Whether a node in this state of `sinfo` runs nothing: down, not responding, or without power."""
     return state.endswith(("*", "~", "%", "!")) or state.startswith(("down", "powered_down", "powering_down"))
@@ -187,8 +197,10 @@ class ReachableHosts:
         return sorted({self.here, *self.logins})
 
     def off(self, silent: Mapping[str, str]) -> list[str]:
-        """Those that Slurm has given up. Without Slurm, or without its answer, nobody has."""
-        try:
-            return [name for name in away(silent) if name != self.here]
-        except Failed:
-            return []
+        """Those that Slurm has given up: see `given_up`."""
+        return given_up(silent, self.here)
+
+    def problems(self, silent: Mapping[str, str]) -> dict[str, str]:
+        """Those in service, with the reason."""
+        off = self.off(silent)
+        return {name: why for name, why in silent.items() if name not in off}

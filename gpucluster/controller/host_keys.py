@@ -19,7 +19,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from gpucluster.controller import host_commands
+from gpucluster.controller import begun_rotation, host_commands
 from gpucluster.controller.host_commands import ReachableHosts
 from gpucluster.controller.users.config import HostLogins
 from gpucluster.node_agent import bounded
@@ -65,17 +65,15 @@ class KeyRotation:
         Raises:
             Failed: it can't be read.
         """
-        try:
-            raw = bounded.load(file)
-            found = {
+
+        def made(raw: Any) -> KeyRotation:
+            keys = {
                 str(name): HostKeys(tuple(map(str, each["present"])), tuple(map(str, each["following"])))
                 for name, each in raw["hosts"].items()
             }
-            return cls(found, bool(raw["accepted"]))
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise Failed(f"{file} can't be read", f"Remove it, then run: gpucluster rotate {NAME} ({file})") from None
+            return cls(keys, bool(raw["accepted"]))
+
+        return begun_rotation.read(file, NAME, made)
 
     def save(self, file: Path) -> None:
         """Write it to the disk; nothing of it is secret."""
@@ -102,8 +100,7 @@ def rotate(config: HostLogins, note: Callable[[str], None]) -> dict[str, Any]:
         note(f"lets all hosts accept them: {len(cluster.names)} hosts")
         add = {old: new for each in begun.hosts.values() for old, new in zip(each.present, each.following)}
         silent = _everywhere(cluster, {"add": add, "drop": []})
-        problems = {name: why for name, why in silent.items() if name not in cluster.off(silent)}
-        if problems:
+        if problems := cluster.problems(silent):
             raise Failed(f"no host has switched: {host_commands.named(problems)}", _HINT)
         begun = replace(begun, accepted=True)
         begun.save(BEGUN)

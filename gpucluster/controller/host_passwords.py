@@ -46,7 +46,7 @@ def rotate(config: Config, note: Callable[[str], None]) -> dict[str, Any]:
         note(f"{verb}: {len(waiting)}")
         silent = _brought(config, waiting, logins, here)
         base_tree.confirm(config, {name: entry.hash for name, entry in waiting.items() if name not in silent})
-        return is_new, len(waiting) - len(silent), silent, _off(silent, here)
+        return is_new, len(waiting) - len(silent), silent, host_commands.given_up(silent, here)
 
     is_new, number, silent, off = brought()
     if not is_new and number == 0 and len(off) == len(silent):
@@ -63,14 +63,6 @@ def rotate(config: Config, note: Callable[[str], None]) -> dict[str, Any]:
             result,
         )
     return result
-
-
-def _off(silent: Mapping[str, str], here: str) -> list[str]:
-    """Those that Slurm has given up. Without Slurm, or without its answer, nobody has, and all are waited for."""
-    try:
-        return [name for name in host_commands.away(silent) if name != here]
-    except Failed:
-        return []
 
 
 def _brought(

@@ -29,7 +29,15 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from gpucluster.controller import file_lock, host_commands, host_keys, host_passwords, munge_keys, ssh_authority
+from gpucluster.controller import (
+    begun_rotation,
+    file_lock,
+    host_commands,
+    host_keys,
+    host_passwords,
+    munge_keys,
+    ssh_authority,
+)
 from gpucluster.controller.users import hosts
 from gpucluster.controller.users.config import FILE, Config, HostLogins
 from gpucluster.controller.users.hosts import HostLogin
@@ -85,13 +93,11 @@ class Switch:
         Raises:
             Failed: it can't be read.
         """
-        try:
-            raw = bounded.load(file)
+
+        def made(raw: Any) -> Switch:
             return cls(str(raw["digest"]), {name: HostLogin(*map(str, each)) for name, each in raw["hosts"].items()})
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise Failed(f"{file} can't be read", f"Remove it, then run: gpucluster rotate munge ({file})") from None
+
+        return begun_rotation.read(file, "munge", made)
 
     def save(self, file: Path) -> None:
         """Write it to the disk, for root alone."""

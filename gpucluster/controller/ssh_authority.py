@@ -17,10 +17,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from gpucluster.controller import host_commands, ssh_ca
+from gpucluster.controller import begun_rotation, host_commands, ssh_ca
 from gpucluster.controller.host_commands import ReachableHosts
 from gpucluster.controller.users.config import HostLogins
-from gpucluster.node_agent import bounded, durable_file, programs
+from gpucluster.node_agent import durable_file, programs
 from gpucluster.node_agent.errors import Failed, Refused, Unconfirmed
 from gpucluster.node_agent.host_keys import public
 from gpucluster.node_agent.passwords import write_file
@@ -53,14 +53,12 @@ class AuthorityRotation:
         Raises:
             Failed: it can't be read.
         """
-        try:
-            raw = bounded.load(file)
+
+        def made(raw: Any) -> AuthorityRotation:
             names = tuple(map(str, raw["unconfirmed"]))
             return cls(str(raw["former"]), str(raw["following"]), bool(raw["signs"]), names)
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise Failed(f"{file} can't be read", f"Remove it, then run: gpucluster rotate {NAME} ({file})") from None
+
+        return begun_rotation.read(file, NAME, made)
 
     def save(self, file: Path) -> None:
         """Write it to the disk; nothing of it is secret."""
@@ -89,8 +87,7 @@ def rotate(config: HostLogins, note: Callable[[str], None], key: Path = ssh_ca.K
     if not begun.signs:
         note(f"lets all hosts accept the next ssh CA: {len(hosts.names)} hosts")
         silent = _known(hosts, {"add": {begun.former: begun.following}, "drop": []})
-        problems = {name: why for name, why in silent.items() if name not in hosts.off(silent)}
-        if problems:
+        if problems := hosts.problems(silent):
             raise Failed(f"the present CA still signs: {host_commands.named(problems)}", _HINT)
         _commit(key, begun.following)
         begun = replace(begun, signs=True)

@@ -2,7 +2,7 @@
 
     {"token", "host", "share", "slurm", "autoscaler", "kubernetes", "apart", "seconds"}     the request, one line
     {"progress": "token"}           the token is on the share: other hosts may look at it
-    a line, or the end of the input: they have looked; or nobody waits any more
+    a line, or the end of the input: they have looked; or the other side has ended
     {"result": {...}}               the facts
 
 With `apart`, checks of hosts need the nodes for themselves: jobs and pods wait until the line has come.
