@@ -250,7 +250,8 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Start": dict.fromkeys(("init", "validate", "preflight", "policies"), "clusters"),
     "Build": dict.fromkeys(("plan", "apply", "rollout", "replace", "destroy"), "clusters"),
     "Look": {
-        **dict.fromkeys(("status", "list", "verify", "ssh", "inventory", "output"), "clusters"),
+        "status": "status",
+        **dict.fromkeys(("list", "verify", "ssh", "inventory", "output"), "clusters"),
         "exposure": "exposure",
         "dashboard": "dashboard",
         **dict.fromkeys(("runs", "logs"), "history"),

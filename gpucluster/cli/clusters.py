@@ -32,7 +32,6 @@ from gpucluster.cli.summaries import (
     next_steps,
     place,
     program_of,
-    status_text,
     summary,
 )
 from gpucluster.errors import EXIT_CHANGES, EXIT_INPUT, InputError, PreflightError
@@ -554,20 +553,6 @@ def list_clusters(context: Context) -> None:
         )
         result = {"command": "list", "clusters": [each.to_dict() for each in clusters]}
         reporter.result(result, f"{text}\n\nin {place(cluster)}")
-
-
-@command("status", short_help="Show what exists, Slurm's nodes, and the last runs.")
-@click.option(
-    "--timeout", type=click.FloatRange(min=0.1), metavar="SECONDS",
-    help="How long to wait for the answers of the cloud, the state and the controller. Default: 4 seconds.",
-)  # fmt: skip
-def status(context: Context, timeout: float | None) -> None:
-    """Ask the cloud and Slurm: what exists, what is pending, the last runs."""
-    with cluster_of(context) as (cluster, reporter):
-        from gpucluster.operations.status import TIMEOUT
-
-        current = cluster.status(timeout=TIMEOUT if timeout is None else timeout).to_dict()
-        reporter.result({"command": "status", **current}, status_text(current))
 
 
 @command("output")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpucluster.cli.base import DEFAULT_FILES
@@ -182,7 +182,7 @@ def destruction(cluster: Cluster, contents: CloudContents, *, delete_data: bool)
     return "\n".join(lines)
 
 
-def status_text(status: dict[str, Any]) -> str:
+def status_text(status: Mapping[str, Any]) -> str:
     """A `ClusterStatus` as JSON object, as text."""
     from gpucluster.cli.output import table
     from gpucluster.operations.status import RECOVER
@@ -263,7 +263,7 @@ def _sources_text(sources: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _runs_text(status: dict[str, Any]) -> list[str]:
+def _runs_text(status: Mapping[str, Any]) -> list[str]:
     """The run that holds the cluster, the last change, and the last run if that is another one."""
     lines = []
     running, change, last = status["running"], status["last_change"], status["last_run"]
