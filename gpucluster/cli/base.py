@@ -251,7 +251,9 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Build": dict.fromkeys(("plan", "apply", "rollout", "replace", "destroy"), "clusters"),
     "Look": {
         "status": "status",
-        **dict.fromkeys(("list", "verify", "ssh", "inventory", "output"), "clusters"),
+        **dict.fromkeys(("list", "verify", "ssh"), "clusters"),
+        "cp": "copying",
+        **dict.fromkeys(("inventory", "output"), "clusters"),
         "exposure": "exposure",
         "dashboard": "dashboard",
         **dict.fromkeys(("runs", "logs"), "history"),

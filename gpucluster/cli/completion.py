@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from gpucluster.cli.base import Context
 
@@ -45,6 +46,13 @@ def _of(context: click.Context) -> Context:
 def hosts(context: Context) -> Iterable[str]:
     """The hosts of the last run that found them, and the word for the controller."""
     return ("controller", *_hosts(context))
+
+
+def copied(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Hosts with a colon; beside them the shell offers the files of this machine."""
+    offered = [f"{name}:" for name in hosts(context, _parameter, "")] if ":" not in incomplete else []
+    names = [CompletionItem(name) for name in offered if name.startswith(incomplete)]
+    return names or [CompletionItem(incomplete, type="file")]
 
 
 @_offered

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from gpucluster.cluster.composition import Parts
 from gpucluster.cluster.state import unknown
+from gpucluster.operations.copying import copying
 from gpucluster.operations.host_logs import HostLogs, JobLines, LogFilter
 from gpucluster.paths import read_saved
 
@@ -29,6 +30,18 @@ class HostOperations:
             ToolError: nothing was applied yet.
         """
         return self._parts.connections.controller.ssh_argv(host, command)
+
+    def copy_argv(self, words: Sequence[str]) -> list[str]:
+        """The command line that copies files between this machine and a host, as the host's login user.
+
+        Args:
+            words: the sources and the target, where a path on a host is HOST:PATH, and :PATH is on the controller.
+
+        Raises:
+            InputError: no such host, an elastic node, or not exactly one side is a host.
+            ToolError: nothing was applied yet.
+        """
+        return self._parts.connections.controller.copy_argv(copying(words))
 
     def has_new_key(self, host: str | None = None) -> bool:
         """Whether ssh to a host was refused because of a new host key that Terraform's state has: then try again.

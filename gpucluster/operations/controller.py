@@ -17,6 +17,7 @@ from gpucluster.errors import GpuClusterError, InputError, ProcessError, ToolErr
 from gpucluster.events import Sink, warn
 from gpucluster.handover.names import LOGIN, is_elastic_name, is_login_name
 from gpucluster.node_agent import bounded
+from gpucluster.operations.copying import Copying
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
 from gpucluster.ssh import SSH_FAILED, SshClient, host_key_error, host_key_refused, unreachable
@@ -140,21 +141,58 @@ class ControllerConnection:
             InputError: no such host.
             ToolError: nothing was applied yet.
         """
+        names = self._names()
+        if host and host not in names and is_elastic_name(self._spec, host):
+            return self._through_controller(names[0], host, command)
+        target = self._named(host, names, f"For a command on the controller: gpucluster ssh -- {host}")
+        self._renew_bastion()
+        # The ssh configuration exists and names the key: the key itself is not needed here.
+        return SshClient(self._paths, None).argv(target, command)
+
+    def copy_argv(self, asked: Copying) -> list[str]:
+        """The command line that copies files to a host or from it.
+
+        Raises:
+            InputError: no such host, or an elastic node.
+            ToolError: nothing was applied yet.
+        """
+        names, host = self._names(), asked.host
+        if host not in names and is_elastic_name(self._spec, host):
+            raise InputError(
+                f"{host} is an elastic node: only the controller knows where it is now",
+                hint="Copy to a folder that all hosts share, or: gpucluster ssh controller",
+            )
+        target = self._named(host, names, "")
+        self._renew_bastion()
+        return ["scp", "-r", "-F", str(SshClient(self._paths, None).config), "--", *asked.words(target)]
+
+    def _names(self) -> list[str]:
+        """The hosts, the controller first.
+
+        Raises:
+            ToolError: nothing was applied yet.
+        """
         names = [host.name for host in self.hosts()]
         if not names:
             raise ToolError("there is no cluster yet", hint="Run: gpucluster apply")
+        return names
+
+    def _named(self, host: str | None, names: Sequence[str], hint: str) -> str:
+        """The host that a user names.
+
+        Args:
+            names: of the hosts, the controller first. hint: follows their list.
+
+        Raises:
+            InputError: there is none.
+        """
         login = [name for name in names if is_login_name(self._spec.name, name)]
         target = names[0] if host in (None, "controller") else host
         if host == LOGIN and login and host not in names:
             target = self._answering(login)
-        if target not in names and target and is_elastic_name(self._spec, target):
-            return self._through_controller(names[0], target, command)
         if target not in names:
-            hint = f"The hosts are {', '.join(names)}. For a command on the controller: gpucluster ssh -- {target}"
-            raise InputError(f"there is no host {target}", hint=hint)
-        self._renew_bastion()
-        # The ssh configuration exists and names the key: the key itself is not needed here.
-        return SshClient(self._paths, None).argv(target, command)
+            raise InputError(f"there is no host {target}", hint=f"The hosts are {', '.join(names)}. {hint}".rstrip())
+        return str(target)
 
     def _through_controller(self, controller: str, node: str, command: Sequence[str]) -> list[str]:
         """The controller's own ssh, with the key for nodes and the CA of their certificates, which are there."""

@@ -22,10 +22,11 @@ UMASK = 0o022
 # By program: its packages on Debian and on Red Hat.
 _PACKAGES = {
     "ssh": ("openssh-client", "openssh-clients"),
+    "scp": ("openssh-client", "openssh-clients"),
     "ssh-keygen": ("openssh-client", "openssh-clients"),
     "ip": ("iproute2", "iproute"),
 }
-_SSH = ("ssh", "ssh-keygen", "ssh-add")
+_SSH = ("ssh", "scp", "ssh-keygen", "ssh-add")
 _CREDENTIALS = re.compile(r"(://[^/\s:@]*):[^/\s@]+@")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 #: Shown by `--debug`. It must not contain an environment or an input, which may hold secrets.

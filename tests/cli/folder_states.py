@@ -49,7 +49,7 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
 WORDS = {**CHANGES, **READS, **OTHERS}
 #: An address of this machine on which no ssh server listens for us: each connection ends at once.
 ADDRESS = "127.0.0.77"
-PROGRAMS = ("ssh", "ssh-keygen", "ssh-add", "ip", "git", "sh")
+PROGRAMS = ("ssh", "scp", "ssh-keygen", "ssh-add", "ip", "git", "sh")
 # Almost each command asks for the version, which costs more than all the rest of it.
 _TERRAFORM = """#!/bin/sh
 case "$1" in
@@ -60,7 +60,7 @@ esac
 RUN = "20261126T100000-abcdef"
 _STATUSES = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
 #: They end with the status of what they run on a host.
-_PASS_ON = {"ssh", "kubectl"}
+_PASS_ON = {"ssh", "cp", "kubectl"}
 #: Words of Python, Ansible or Terraform that mean nothing to users, and our own for a bug.
 _INTERNAL = re.compile(
     r"is undefined|bug in gpucluster|Traceback|NoneType|\b[A-Z]\w+Error: |Errno|<class|has no attribute|object is not"

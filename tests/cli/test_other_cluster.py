@@ -67,12 +67,13 @@ CHANGES: Mapping[str, tuple[str, ...]] = {
     "user remove": ("alice",),
     "verify": ("--fix",),
 }
-#: They read a cluster; `ssh` and `kubectl` pass on what the operator types.
+#: They read a cluster; `ssh`, `cp` and `kubectl` pass on what the operator types.
 READS: Mapping[str, tuple[str, ...]] = {
     "autoscaler explain": ("7",),
     "autoscaler plan": ("--dry-run",),
     "autoscaler status": (),
     "backup": (),
+    "cp": (":/etc/hostname", "."),
     "dashboard": (),
     "exposure": (),
     "image list": (),

@@ -429,6 +429,10 @@ def test_plan_status_ssh_inventory_and_output_tell_the_same(site: Site) -> None:
     assert (status["state"], status["pending"]) == ("present", [])
     assert (status["last_change"]["command"], status["last_run"]["command"]) == ("apply", "plan")
     assert site.plain("ssh", "compute-2", "--", "hostname").stdout.strip() == "compute-2"
+    back = site.folder / "copied"
+    site.plain("cp", str(site.file), "compute-2:a b:c")
+    site.plain("cp", "compute-2:a b:c", str(back))
+    assert back.read_text() == good
     inventory = site.good("inventory")["inventory"]
     assert set(inventory["all"]["children"]) == {"controller", "login", "compute"}
     assert site.good("output")["outputs"]["cluster"]["contract_version"] == 1
