@@ -40,6 +40,7 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
     "local status": (),
     "local stop": (),
     "logs": (),
+    "migrate orm": ("no-such-variables.json",),
     "runs": (),
     "software fetch": ("mirror",),
     "software list": (),
