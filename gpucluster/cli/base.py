@@ -248,7 +248,11 @@ def _at_root(function: Callable[..., Any]) -> Callable[..., Any]:
 #: The commands as `gpucluster --help` lists them, by what one does with them; with the module of this folder that
 #: registers each. A module is imported when a command of it is used: all of them together cost as much as click.
 SECTIONS: Mapping[str, Mapping[str, str]] = {
-    "Start": {**dict.fromkeys(("init", "validate", "preflight", "policies"), "clusters"), "migrate": "migrate"},
+    "Start": {
+        **dict.fromkeys(("init", "validate", "preflight", "policies"), "clusters"),
+        "migrate": "migrate",
+        "export": "migrate",
+    },
     "Build": dict.fromkeys(("plan", "apply", "rollout", "replace", "destroy"), "clusters"),
     "Look": {
         **dict.fromkeys(("status", "list", "verify", "ssh", "inventory", "output"), "clusters"),

@@ -93,32 +93,33 @@ def init(context: Context, path: str, name: str | None, cloud: Literal["local", 
         reporter.result({"command": "init", "file": path, "name": name}, text)
 
 
-def new_file(file: Path, *, force: bool, command: str) -> Path:
+def new_file(file: Path, *, force: bool, command: str, default: str = DEFAULT_FILES[0]) -> Path:
     """The same path, if a file can be there.
 
     Args:
         command: that writes it, with the words before the file, for hints.
+        default: the name that such a file has.
 
     Raises:
         InputError: it is a folder, or in a folder that does not exist.
     """
     if file.is_dir():
-        hint = f"Name a file in it: gpucluster {command} {'--force ' if force else ''}{file / DEFAULT_FILES[0]}"
+        hint = f"Name a file in it: gpucluster {command} {'--force ' if force else ''}{file / default}"
         raise InputError("this is a folder", where=str(file), hint=hint)
     if not file.parent.exists():
         raise InputError("there is no such folder", where=str(file.parent), hint=f"Run: mkdir -p {file.parent}")
     return file
 
 
-def write_new(file: Path, text: str, *, force: bool) -> None:
+def write_new(file: Path, content: str | bytes, *, force: bool) -> None:
     """Write a file that does not exist; with `force` also one that does.
 
     Raises:
         InputError: it exists, or can't be written.
     """
     try:
-        with file.open("w" if force else "x") as stream:
-            stream.write(text)
+        with file.open("wb" if force else "xb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
     except FileExistsError:
         raise InputError("the file exists already", where=str(file), hint="Pass --force to overwrite it") from None
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The commands for who comes from another tool."""
+"""The commands from and to another tool: the HPC stack of the marketplace, and Resource Manager."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from gpucluster.errors import EXIT_CHANGES, InputError
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+STACK_FILE = "gpucluster-stack.zip"
 
 
 @command_group("migrate")
@@ -66,6 +69,36 @@ def migrate_orm(
         reporter.result({"command": "migrate orm", "file": path, **done.to_dict()}, "\n".join(lines))
     if done.decisions and detailed_exitcode:
         sys.exit(EXIT_CHANGES)
+
+
+@command_group("export")
+def export() -> None:
+    """Write files for another tool."""
+
+
+@command("orm", parent=export)
+@click.argument("path", metavar="[FILE]", type=click.Path(), default=STACK_FILE)
+@click.option("--force", is_flag=True, help="Overwrite an existing file.")
+def export_orm(context: Context, path: str, force: bool) -> None:
+    """Write a form for the console: a stack of Resource Manager.
+
+    FILE is a zip, gpucluster-stack.zip. The console shows a form for it; an apply writes cluster.yml into the outputs.
+    The stack creates nothing.
+    """
+    with reporting(context) as reporter:
+        from pathlib import Path
+
+        from gpucluster.cli.clusters import new_file, write_new
+        from gpucluster.resource_manager import form, stack_files
+
+        write_new(
+            new_file(Path(path), force=force, command="export orm", default=STACK_FILE),
+            stack_files.archive(),
+            force=force,
+        )
+        fields = [field.name for field in form.fields()]
+        text = f"{path} written, a form with {len(fields)} fields. Next: create a stack from it in Resource Manager"
+        reporter.result({"command": "export orm", "file": path, "fields": fields}, text)
 
 
 def _setting(text: str) -> tuple[str, str]:

@@ -26,6 +26,7 @@ from tests.spec.spec_texts import LOCAL
 #: The words of the commands that `test_other_cluster` has none for.
 OTHERS: Mapping[str, tuple[str, ...]] = {
     "autoscaler simulate": ("no-such-trace",),
+    "export orm": ("new.zip",),
     "init": ("new.yml",),
     "job judge": ("mpi_allreduce", "no-such-file"),
     "job render": ("mpi_allreduce", "--pool", "cpu"),

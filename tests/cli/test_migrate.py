@@ -1,8 +1,9 @@
-"""`gpucluster migrate orm` as a command: what it writes, prints and refuses, and how it ends."""
+"""`gpucluster migrate orm` and `export orm` as commands: what they write, print and refuse, and how they end."""
 
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -121,3 +122,32 @@ def test_migrate_recognises_them_as_well(folder: Path, name: str) -> None:
     assert done.exit_code == 2
     assert words in done.output
     assert hint in done.output
+
+
+def test_export_writes_a_zip_and_overwrites_nothing_without_force(folder: Path) -> None:
+    done = run("export", "orm")
+    assert done.exit_code == 0, done.output
+    assert "Next: create a stack from it in Resource Manager" in done.output
+    file = folder / "gpucluster-stack.zip"
+    assert "schema.yaml" in zipfile.ZipFile(file).namelist()
+    file.write_bytes(b"mine")
+    again = run("export", "orm")
+    assert (again.exit_code, file.read_bytes(), "--force" in again.output) == (2, b"mine", True)
+    assert run("export", "orm", "--force").exit_code == 0
+    assert zipfile.is_zipfile(file)
+
+
+def test_export_names_the_fields_as_json(folder: Path) -> None:
+    done = run("export", "orm", "form.zip", "-o", "json")
+    result = json.loads(done.output.splitlines()[-1])["data"]
+    assert result["file"] == "form.zip"
+    assert "pool_1_shape" in result["fields"]
+
+
+@pytest.mark.parametrize(
+    ("path", "printed"),
+    [("nowhere/a.zip", "there is no such folder"), (".", "gpucluster export orm gpucluster-stack.zip")],
+)
+def test_export_refuses_a_place_that_it_can_not_write(folder: Path, path: str, printed: str) -> None:
+    done = run("export", "orm", path)
+    assert (done.exit_code, printed in done.output) == (2, True), done.output
