@@ -87,12 +87,13 @@ class Stack:
         return {str(key): str(each) for key, each in value.items()} if isinstance(value, dict) else {}
 
     def active(self, name: str) -> bool:
-        """Whether a variable has an effect in the stack: what it needs is on, and its value is not that for "off"."""
+        """Whether a variable has an effect in the stack: what it needs is on, and its value is not the usual one."""
         variable = variables()[name]
         if variable.needs and not self.flag(variable.needs):
             return False
         value = self._raw(name)
-        if value is None or self._same(value, variable.default):
+        usual = self._raw(variable.same_as) if variable.same_as else variable.default
+        if value is None or variable.filled_in or self._same(value, usual):
             return False
         return str(value).strip().lower() not in ("", "false", "none", "default", "null", *_PLACEHOLDERS)
 

@@ -28,6 +28,8 @@ class Variable:
         keys: the keys of cluster.yml that it decides, alone or with others.
         reason: why no key answers it; empty if one does.
         needs: the variable without which it has no effect in the stack; empty if it always has one.
+        filled_in: whether the form or Resource Manager fills it in, and it decides nothing of the cluster.
+        same_as: the variable with whose value it has no effect of its own; empty if there is none.
         secret: whether its value is never shown.
     """
 
@@ -39,6 +41,8 @@ class Variable:
     keys: tuple[str, ...] = ()
     reason: str = ""
     needs: str = ""
+    filled_in: bool = False
+    same_as: str = ""
     secret: bool = False
 
 

@@ -1,13 +1,15 @@
 """Reads the values of a stack's variables from the files in which people have them.
 
 JSON: what `oci resource-manager stack get` and `job get` print (`data.variables`), what the API answers (`variables`),
-a terraform.tfvars.json, and a plan of Terraform as JSON (`variables.NAME.value`). Anything else is read as a
-terraform.tfvars.
+a terraform.tfvars.json, and a plan of Terraform as JSON (`variables.NAME.value`). Lines with TF_VAR_NAME=VALUE: what
+`env` prints, or a script for the shell with values written out. Anything else is read as a terraform.tfvars.
 """
 
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +21,9 @@ from gpucluster.spec import document, other_files
 #: Larger files hold something else: 250 variables with their values are less than 32 KiB.
 MAX_BYTES = 4 * 1024 * 1024
 
+_ENVIRONMENT = re.compile(r"^\s*(?P<export>export\s+)?TF_VAR_(?P<name>\w+)=(?P<value>.*)$", re.MULTILINE)
+#: Keys of a cluster file that no other file has together.
+_OURS = frozenset({"version", "name", "cloud", "network", "pools"})
 _HINT = (
     "Write it with: oci resource-manager stack get --stack-id OCID > variables.json. A terraform.tfvars of the stack "
     "is read, too"
@@ -36,7 +41,10 @@ def read(text: str, file: str) -> dict[str, Any]:
     """
     text = text.removeprefix("\ufeff")
     _refuse_other_tools(text, file)
-    values = _from_json(text, file) if text.lstrip().startswith(("{", "[")) else _from_tfvars(text, file)
+    if text.lstrip().startswith(("{", "[")):
+        values = _from_json(text, file)
+    else:
+        values = _from_environment(text, file) if _ENVIRONMENT.search(text) else _from_tfvars(text, file)
     if not values.keys() & variables().keys():
         what = "there is no variable of the HPC stack (oci-hpc) in it"
         raise InputError(what, where=file, hint=_HINT)
@@ -50,6 +58,8 @@ def _refuse_other_tools(text: str, file: str) -> None:
         InputError: it is one.
     """
     data = document.read_any(text, file).data
+    if isinstance(data, dict) and data.keys() >= _OURS:
+        raise InputError("this is a cluster file of gpucluster", where=file, hint="Check it: gpucluster validate")
     other = other_files.by_keys(data, map(str, data)) if isinstance(data, dict) else other_files.by_lines(text)
     if other is not None and not other.has_variables:
         raise InputError(f"this is {other.kind}", where=file, hint=other.hint)
@@ -72,6 +82,35 @@ def _from_json(text: str, file: str) -> dict[str, Any]:
 def _planned(value: Any) -> Any:
     """A value as Terraform's plan has it, in an object of its own."""
     return value["value"] if isinstance(value, Mapping) and set(value) == {"value"} else value
+
+
+def _from_environment(text: str, file: str) -> dict[str, Any]:
+    """The values of TF_VAR_ variables, one for each line.
+
+    Raises:
+        InputError: the shell would compute one of them.
+    """
+    values: dict[str, Any] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        match = _ENVIRONMENT.match(line)
+        if match is None:
+            continue
+        value = match["value"].strip()
+        if value[:1] != "'" and re.search(r"[$`]", value):
+            hint = "Run it, and give what this prints: env | grep ^TF_VAR_"
+            what = f"the shell computes the value of {match['name']}"
+            raise InputError(what, where=f"{file}:{number}", hint=hint)
+        quoted = match["export"] or value[:1] in ("'", '"')
+        values[match["name"]] = _first_word(value) if quoted else value
+    return values
+
+
+def _first_word(value: str) -> str:
+    """A value as the shell reads it, without a comment behind it."""
+    try:
+        return next(iter(shlex.split(value, comments=True)), "")
+    except ValueError:
+        return value
 
 
 def _from_tfvars(text: str, file: str) -> dict[str, Any]:

@@ -47,7 +47,7 @@ def test_a_file_of_a_fork_is_taken_over_with_its_own_variables_named() -> None:
     assert set(migration.secrets) == {"ood_user_password"}
     pool = migration.spec.pools["compute"]
     assert (pool.shape, pool.count, pool.max_count) == ("BM.Optimized3.36", 2, 50)
-    assert {each.name for each in migration.not_taken} >= {"autoscaling_monitoring", "tenancy_ocid"}
+    assert {each.name for each in migration.not_taken} == {"autoscaling_monitoring", "controller_object_storage_par"}
     assert "Not9" not in migration.text + report(migration)
 
 

@@ -22,6 +22,8 @@ FORMS = {
         {"format_version": "1.2", "variables": {name: {"value": each} for name, each in FLAT.items()}}
     ),
     "terraform.tfvars": 'node_count = "2"\nregion = "us-ashburn-1"\n',
+    "env": "HOME=/root\nTF_VAR_node_count=2\nTF_VAR_region=us-ashburn-1\n",
+    "a script": '# of the site\nexport TF_VAR_node_count=2 # nodes\nexport TF_VAR_region="us-ashburn-1"\n',
     "with a byte order mark": "\ufeff" + json.dumps(FLAT),
 }
 
@@ -52,13 +54,20 @@ def test_files_of_others_are_read() -> None:
         ("queues:\n  - name: compute\n", "this is queues.conf of the marketplace's HPC stack"),
         ('module "openstack" {\n  source = "git::https://example.com/magic_castle.git"\n}\n', "Magic Castle (v)"),
         ('variable "node_count" {\n  default = 2\n}\n', "this is a file of Terraform (v)"),
-        (LOCAL, "(v"),
+        (LOCAL, "this is a cluster file of gpucluster (v)"),
+        ("export TF_VAR_ssh_key=$(cat ~/.ssh/id_rsa.pub)\n", "the shell computes the value of ssh_key (v:1)"),
+        ('export TF_VAR_region="eu"\nexport TF_VAR_ad=`oci iam list`\n', "the shell computes the value of ad (v:2)"),
     ],
 )
 def test_anything_else_is_answered_with_what_it_is(text: str, words: str) -> None:
     with pytest.raises(InputError) as caught:
         variable_files.read(text, "v")
     assert words in str(caught.value)
+
+
+def test_an_environment_keeps_spaces_quotes_and_equal_signs() -> None:
+    text = "TF_VAR_ssh_key=ssh-rsa AAAA= it's me\nTF_VAR_ad='a$b'\nexport TF_VAR_region='eu'\"-1\"\n"
+    assert variable_files.read(text, "v") == {"ssh_key": "ssh-rsa AAAA= it's me", "ad": "a$b", "region": "eu-1"}
 
 
 def test_errors_quote_no_value() -> None:
