@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from gpucluster.resource_manager.migration import Migration
 from gpucluster.resource_manager.table import LAST
-from gpucluster.text import count, printable
+from gpucluster.text import printable
 
 
 def report(migration: Migration) -> str:
@@ -15,7 +15,8 @@ def report(migration: Migration) -> str:
 
 
 def _lines(migration: Migration) -> Iterator[str]:
-    yield f"taken over: {count(len(migration.taken), 'variable')}, named in the file behind the values"
+    yield f"taken over ({len(migration.taken)}), named in the file behind the values:"
+    yield from (f"  {name} -> {', '.join(keys)}" for name, keys in migration.taken.items())
     if migration.decisions:
         yield f"to decide ({len(migration.decisions)}), DECIDE in the file:"
         yield from _pairs((each.key, each.text) for each in migration.decisions)

@@ -39,7 +39,7 @@ def read(text: str, file: str) -> dict[str, Any]:
     Raises:
         InputError: it is neither form, or has no variable of the stack.
     """
-    text = text.removeprefix("\ufeff")
+    text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     _refuse_other_tools(text, file)
     if text.lstrip().startswith(("{", "[")):
         values = _from_json(text, file)

