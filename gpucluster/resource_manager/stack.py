@@ -95,6 +95,8 @@ class Stack:
         usual = self._raw(variable.same_as) if variable.same_as else variable.default
         if value is None or variable.filled_in or self._same(value, usual):
             return False
+        if variable.off_counts:
+            return not self.flag(name)
         return str(value).strip().lower() not in ("", "false", "none", "default", "null", *_PLACEHOLDERS)
 
     @staticmethod

@@ -29,6 +29,7 @@ class Variable:
         reason: why no key answers it; empty if one does.
         needs: the variable without which it has no effect in the stack; empty if it always has one.
         filled_in: whether the form or Resource Manager fills it in, and it decides nothing of the cluster.
+        off_counts: whether "off" is an effect that nothing has here.
         same_as: the variable with whose value it has no effect of its own; empty if there is none.
         secret: whether its value is never shown.
     """
@@ -42,6 +43,7 @@ class Variable:
     reason: str = ""
     needs: str = ""
     filled_in: bool = False
+    off_counts: bool = False
     same_as: str = ""
     secret: bool = False
 

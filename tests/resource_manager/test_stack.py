@@ -69,6 +69,8 @@ def test_a_mapping_may_be_json() -> None:
         ({"add_lfs": True, "lfs_target_path": "/mnt/lfs"}, "lfs_target_path", False),  # the default
         ({"add_lfs": True, "lfs_source_IP": "0.0.0.0"}, "lfs_source_IP", False),
         ({"preemptible": True}, "preemptible", True),
+        ({"ldap": "false"}, "ldap", True),
+        ({"ldap": "true"}, "ldap", False),
         ({"tenancy_ocid": "ocid1.tenancy.oc1..a"}, "tenancy_ocid", False),
         ({"add_nfs": True, "targetCompartment": "a", "fss_compartment": "a"}, "fss_compartment", False),
         ({"add_nfs": True, "targetCompartment": "a", "fss_compartment": "b"}, "fss_compartment", True),

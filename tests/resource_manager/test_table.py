@@ -42,7 +42,7 @@ def test_each_has_keys_that_exist_or_a_reason(name: str) -> None:
     variable = VARIABLES[name]
     assert bool(variable.keys) != bool(variable.reason)
     assert {variable.needs, variable.same_as} <= {"", *VARIABLES}
-    assert not (variable.keys and (variable.needs or variable.same_as or variable.filled_in or variable.secret))
+    assert not (variable.keys and (variable.needs or variable.same_as or variable.filled_in or variable.off_counts))
     named = re.findall(r"`((?:[a-z_]+\.)+[a-z_]+|pools\.NAME[a-z_.]*)`", variable.reason)
     for key in (*variable.keys, *named):
         assert messages.field_at(tuple(key.split("."))) is not None, key
