@@ -1,12 +1,14 @@
 """What the last complete apply left on a host, and whether the host is still like that.
 
 `gpucluster apply` need not ask each task again where nothing has changed: neither what the run works from (the
-inventory, the roles, the programs: one digest, the `inputs`) nor what it made. The second is compared on the host:
+inventory, the roles, the programs: one digest, the `inputs`) nor what it made. The second is compared on the host
+(`gpucluster_unchanged`, which a later run sends along):
 every file below `TREES` by content, owner and mode, the other files that tasks wrote, the packages, the units that
 tasks started, the mounts of fstab, the boot, and the host's facts. Files that no task wrote are compared, too: a change
 of such a file only means that all tasks run.
 
-While a run works, its tasks note in `JOURNAL` what they left (`note`). At its end `record` compares that with the disk:
+While a run works, its tasks note in `JOURNAL` what they left (`note`), and which of their commands a later run repeats
+all the same (`gpucluster_updates`). At its end `record` compares that with the disk:
 a file that was edited in between must not become the expected state. The record is removed as soon as a run begins to
 change the host.
 """
@@ -19,7 +21,7 @@ import math
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,9 @@ from ansible.module_utils.gpucluster_units import UP, UnitFailed
 
 RECORD = Path("/var/lib/gpucluster/applied.json")
 JOURNAL = Path("/run/gpucluster-applied")
-FORMAT = 1
+FORMAT = 2
+#: What a later look asks of the host's facts (`gpucluster_host_facts.collected`), and the names of permanent hosts.
+ASKED = ("user", "key", "agent", "packages", "purposes", "hosts")
 # What is renewed before it ends (certificates: 60 days before) is renewed by tasks.
 MAX_AGE = 7 * 24 * 3600
 TREES = ("/etc", "/usr/local")
@@ -179,45 +183,51 @@ def differences(before: Mapping[str, Mapping[str, Any]], now: Mapping[str, Mappi
     return found[:_SHOWN] + ([f"{more} more"] if more > 0 else [])
 
 
-def changed_since(inputs: str, host: Host) -> dict[str, Any]:
-    """Why the tasks have to run: `reason`, which is empty if the host is as the last complete apply left it; and
-    `differing`, some of what is not.
+@dataclass(frozen=True)
+class Look:
+    """What a host is since the last complete run.
 
     Args:
-        inputs: what this run works from; empty if all tasks shall run.
+        reason: why its tasks have to run; empty if it is as that run left it.
+        differing: some of what is not.
+        updates: the commands that are repeated all the same.
     """
-    if not inputs:
-        return {"reason": "all tasks are wanted", "differing": []}
-    reason, differing = "", []
+
+    reason: str
+    differing: Sequence[str] = ()
+    updates: Sequence[Mapping[str, Any]] = ()
+
+
+def look(inputs: str, collect: Callable[[Mapping[str, Any]], Host]) -> Look:
+    """Compare this host with what the last complete run left. It changes nothing.
+
+    Args:
+        inputs: what this run works from.
+        collect: what the host is now; its argument has what ASKED names.
+    """
     try:
         record = json.loads(RECORD.read_text(encoding="utf-8"))
         if record["format"] != FORMAT:
-            reason = "another version of gpucluster"
-        elif record["inputs"] != inputs:
-            reason = "other inputs"
-        elif not 0 <= time.time() - record["time"] < MAX_AGE:
-            reason = "the last complete run was days ago"
-        else:
-            differing = differences(record["snapshot"], snapshot(record["noted"], host))
-            reason = "the host has changed" if differing else ""
+            return Look("another version of gpucluster")
+        if record["inputs"] != inputs:
+            return Look("other inputs")
+        if not 0 <= time.time() - record["time"] < MAX_AGE:
+            return Look("the last complete run was days ago")
+        differing = differences(record["snapshot"], snapshot(record["noted"], collect(record["asked"])))
+        return Look("the host has changed" if differing else "", differing, record["noted"]["updates"])
     except (OSError, ValueError, KeyError, TypeError, UnitFailed):
-        reason = "no complete run is known"
-    return {"reason": reason, "differing": differing}
+        return Look("no complete run is known")
 
 
-def begin(inputs: str, *, keep: bool) -> None:
-    """A run may change the host from now on.
-
-    Args:
-        keep: the record stays until the run is complete.
-    """
-    if not keep:
-        RECORD.unlink(missing_ok=True)
+def begin(inputs: str) -> None:
+    """A run may change the host from now on."""
+    RECORD.unlink(missing_ok=True)
     _write(JOURNAL, json.dumps({"inputs": inputs}) + "\n")
 
 
-def note(files: Iterable[str], units: Iterable[str]) -> None:
-    """Note what a task has left: its files as they are now, and the units that it was about.
+def note(files: Iterable[str] = (), units: Iterable[str] = (), updates: Iterable[Mapping[str, Any]] = ()) -> None:
+    """Note what a task has left: its files as they are now, the units that it was about, and the commands that a later
+    run repeats.
 
     Nothing is noted outside of an apply.
     """
@@ -226,16 +236,20 @@ def note(files: Iterable[str], units: Iterable[str]) -> None:
     except OSError:
         return
     with os.fdopen(journal, "a", encoding="utf-8") as file:
-        file.write(json.dumps({"files": {path: state_of(path) for path in files}, "units": list(units)}) + "\n")
+        noted = {"files": {path: state_of(path) for path in files}, "units": list(units), "updates": list(updates)}
+        file.write(json.dumps(noted) + "\n")
 
 
-def record(inputs: str, host: Host) -> list[str]:
+def record(inputs: str, asked: Mapping[str, Any], host: Host) -> list[str]:
     """Record what a complete run left. Returns what differs from what its tasks left; then nothing is recorded.
+
+    Args:
+        asked: what a later look needs for the facts of `host`: see ASKED.
 
     Raises:
         UnitFailed: systemd does not answer.
     """
-    noted: dict[str, Any] = {"files": {}, "units": []}
+    noted: dict[str, Any] = {"files": {}, "units": [], "updates": []}
     try:
         first, *lines = [json.loads(line) for line in JOURNAL.read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError):
@@ -245,13 +259,14 @@ def record(inputs: str, host: Host) -> list[str]:
         return ["another run at the same time"]
     for line in lines:
         noted["files"].update(line["files"])
-        noted["units"] += [name for name in line["units"] if name not in noted["units"]]
+        for kind in ("units", "updates"):
+            noted[kind] += [each for each in line[kind] if each not in noted[kind]]
     seen = snapshot(noted, host)
     differing = differences({"file": noted["files"]}, {"file": {path: seen["file"][path] for path in noted["files"]}})
     if not differing:
         RECORD.parent.mkdir(mode=0o755, exist_ok=True)
-        made = {"format": FORMAT, "inputs": inputs, "time": time.time(), "noted": noted, "snapshot": seen}
-        _write(RECORD, json.dumps(made))
+        made = {"format": FORMAT, "inputs": inputs, "time": time.time(), "asked": asked, "noted": noted}
+        _write(RECORD, json.dumps({**made, "snapshot": seen}))
     return differing
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any, Callable
+from typing import TYPE_CHECKING, Any, Callable
 
-from ansible.module_utils.basic import AnsibleModule
+if TYPE_CHECKING:  # without Ansible's library as well: gpucluster_unchanged
+    from ansible.module_utils.basic import AnsibleModule
 
 UNIT_SPEC: dict[str, dict[str, Any]] = {
     "name": {"type": "str", "required": True},

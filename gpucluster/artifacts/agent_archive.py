@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from gpucluster.node_agent import version
 from gpucluster.node_agent.interpreter import PYTHON, PYTHON_IN_SHELL
 from gpucluster.node_agent.version import CONTROLLER, NODE_AGENT
+from gpucluster.paths import ansible_dir
 
 INTERPRETER = f"{PYTHON} -I"
 _TIME = (2020, 1, 1, 0, 0, 0)
@@ -84,8 +85,31 @@ def facts_program(*, controller: bool) -> tuple[str, str]:
             if any(_is_of(name.removeprefix(f"gpucluster/{package}/"), each) for each in chosen)
         }
     )
+    return _sent_along(archive, f"gpucluster.{CONTROLLER if controller else NODE_AGENT}.facts.__main__")
+
+
+#: What compares a host with what Ansible's tasks have left is theirs as well.
+_UNCHANGED = ("applied", "gpus", "host_facts", "unchanged", "units", "updates")
+
+
+def unchanged_program() -> tuple[str, str]:
+    """What compares a host with what the last complete apply left, as a program that is sent along: see
+    `facts_program`."""
+    package = "ansible/module_utils"
+    files = {f"{package}/gpucluster_{name}.py" for name in _UNCHANGED}
+    sources = {name: (ansible_dir().parent / name).read_bytes() for name in sorted(files)}
+    archive = _packed({"ansible/__init__.py": b"", f"{package}/__init__.py": b"", **sources})
+    return _sent_along(archive, "ansible.module_utils.gpucluster_unchanged")
+
+
+def _sent_along(archive: bytes, module: str) -> tuple[str, str]:
+    """The command for a shell on a host, and what stands before the program's input.
+
+    Args:
+        module: its function `main` is called.
+    """
     text = base64.b64encode(archive).decode()
-    code = _TAKE_AND_RUN.replace("PACKAGE", CONTROLLER if controller else NODE_AGENT)
+    code = _TAKE_AND_RUN.replace("MODULE", module)
     return f"sudo -n {PYTHON_IN_SHELL} -I -c {shlex.quote(code)} {len(text)}", text
 
 
@@ -102,10 +126,10 @@ while len(data) < left:
     part = os.read(0, left - len(data))
     if not part: sys.exit("the program did not arrive")
     data += part
-file = open(os.memfd_create("gpucluster-facts"), "wb", buffering=0)
+file = open(os.memfd_create("gpucluster"), "wb", buffering=0)
 file.write(base64.b64decode(data))
 sys.path.insert(0, "/proc/self/fd/%d" % file.fileno())
-from gpucluster.PACKAGE.facts.__main__ import main
+from MODULE import main
 sys.exit(main())
 """
 

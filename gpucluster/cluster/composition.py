@@ -43,6 +43,7 @@ from gpucluster.operations.health import HealthService
 from gpucluster.operations.host_facts import FactsCollector
 from gpucluster.operations.kubernetes import ControlPlaneClient
 from gpucluster.operations.measuring import Measuring
+from gpucluster.operations.unchanged_hosts import UnchangedHosts
 from gpucluster.operations.users import DirectoryClient, Users
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
@@ -246,6 +247,7 @@ def _phases(
         record=connections.record,
         ansible=programs.ansible,
         facts=FactsCollector(programs.ssh, on_event),
+        unchanged=UnchangedHosts(programs.ssh, on_event),
         bastion=clients.bastion,
         file_systems=clients.file_systems,
         elastic=clients.elastic,

@@ -94,7 +94,7 @@ class Building:
             with run.phase("state volume"):
                 self._state.attach(deployment.controller)
         self._provisioning.record(terraform, host_keys=self._hosts.host_keys(deployment))
-        configured = self._configuration.apply(deployment, run, all_tasks=all_tasks)
+        configured = self._configuration.apply(deployment, run, before=before, all_tasks=all_tasks)
         if first or before is not None:
             run.work = self._work(deployment, configured, changes, first=first, before=before or {}).to_dict()
         facts = self._verification.collect(deployment, run)

@@ -17,7 +17,7 @@ from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.file_systems import FileSystems
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.configuration import content
-from gpucluster.configuration.runner import Ansible, PlaybookResult, write_inventory
+from gpucluster.configuration.runner import Ansible, HostResult, PlaybookResult, write_inventory
 from gpucluster.errors import ToolError
 from gpucluster.events import Sink, info, warn
 from gpucluster.handover import configuration_diff
@@ -28,6 +28,7 @@ from gpucluster.lifecycle.verification import HostFacts
 from gpucluster.oci.tags import UsersFiles
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.host_facts import FactsCollector
+from gpucluster.operations.unchanged_hosts import Comparison, UnchangedHosts, Updated
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec, updates
 from gpucluster.text import count, printable
@@ -47,6 +48,7 @@ class Configuration:
         record: states on the controller how the hosts were configured last.
         ansible: makes the runner of our playbooks.
         facts: asks the hosts what they report.
+        unchanged: asks the hosts whether they are as the last apply left them.
         bastion: opens the sessions of the Bastion service of the started cloud.
         file_systems, elastic: make the clients of the started cloud.
     """
@@ -63,6 +65,7 @@ class Configuration:
         record: ConfigurationRecord,
         ansible: Callable[[], Ansible],
         facts: FactsCollector,
+        unchanged: UnchangedHosts,
         bastion: Callable[[], Bastion],
         file_systems: Callable[[], FileSystems],
         elastic: Callable[[], ElasticInstances],
@@ -77,6 +80,7 @@ class Configuration:
         self._record = record
         self._ansible = ansible
         self._facts = facts
+        self._unchanged = unchanged
         self._bastion = bastion
         self._file_systems = file_systems
         self._elastic = elastic
@@ -99,15 +103,17 @@ class Configuration:
         deployment: Deployment,
         run: Run,
         *,
+        before: Mapping[str, Any] | None = None,
         slurm_upgrade: bool = False,
         all_tasks: bool = False,
     ) -> PlaybookResult:
         """Configure each host for its role in the cluster.
 
         From now on users may reach the share. Where neither the inputs of the last complete run nor a host has changed
-        since, only users and accounts are looked at.
+        since, only users and accounts are brought up to date, and Ansible does not start.
 
         Args:
+            before: how the hosts were configured last; without it every task runs.
             slurm_upgrade: allow another release of Slurm than the hosts have.
             all_tasks: run every task, whatever has changed.
 
@@ -127,17 +133,52 @@ class Configuration:
             elastic = self._elastic_nodes(deployment, str(this["content"]))
             if elastic:
                 this[elastic_age.KEY] = elastic
-            # An apply that is interrupted from now on must not look like a complete one.
-            self._record.write({**this, "complete": False, "time": _now()})
-            variables: dict[str, Any] = {"slurm_upgrade": True} if slurm_upgrade else {}
             # Objects of Kubernetes change outside of files.
-            if not (slurm_upgrade or all_tasks or self._spec.scheduler == "kubernetes"):
-                variables["applied_inputs"] = content.inputs(inventory)
-            result = self._ansible().run("site.yml", file, run_id=run.id, variables=variables)
+            compares = not (slurm_upgrade or all_tasks or self._spec.scheduler == "kubernetes")
+            inputs = content.inputs(inventory) if compares else ""
+            same = inputs and before and before.get("complete") is True and before.get("inputs") == inputs
+            this["inputs"] = inputs
+            result = self._update_unchanged(deployment, inputs) if same else None
+            if result is None:
+                # An apply that is interrupted from now on must not look like a complete one.
+                self._record.write({**this, "complete": False, "time": _now()})
+                variables: dict[str, Any] = {"slurm_upgrade": True} if slurm_upgrade else {}
+                if inputs:
+                    variables["applied_inputs"] = inputs
+                result = self._ansible().run("site.yml", file, run_id=run.id, variables=variables)
             self._record.write({**this, "complete": True, "time": _now()})
             self._name_nodes_behind(elastic)
-            self._say_what_changed(result)
             return result
+
+    def _update_unchanged(self, deployment: Deployment, inputs: str) -> PlaybookResult | None:
+        """Bring users and accounts up to date if all hosts are as the last apply left them.
+
+        Args:
+            inputs: what this run works from.
+
+        Returns:
+            None if the tasks have to run.
+        """
+        controller, names = deployment.controller.name, [host.name for host in deployment.hosts]
+        compared = self._unchanged.compare(names, inputs)
+        self._report_differences(compared)
+        if not compared.unchanged:
+            return None
+        updated = self._unchanged.update(controller, inputs)
+        if updated.reason:
+            info(self._on_event, "ansible", f"{controller} needs all tasks: {printable(updated.reason)}")
+            return None
+        left_out = "only users and accounts were updated (--all-tasks updates all)"
+        info(self._on_event, "ansible", f"no host has changed since the last apply: {left_out}")
+        for warning in updated.warnings:
+            info(self._on_event, "people", f"{controller}: {printable(warning)}")
+        ended = {name: HostResult(1, updated.changed if name == controller else 0, 0, 0) for name in names}
+        return PlaybookResult(ended, {controller: {"gpucluster_login_keys": self._generated_keys(updated)}}, {})
+
+    def _generated_keys(self, updated: Updated) -> dict[str, list[str]]:
+        """The keys that the directory has of users with a generated key."""
+        generated = {person.name for person in self._spec.users.people if person.generate_key}
+        return {str(user["name"]): list(user["ssh_keys"]) for user in updated.users if user["name"] in generated}
 
     def _elastic_nodes(self, deployment: Deployment, roles: str) -> dict[str, Any]:
         """What new nodes get from now on, by elastic pool, for the configuration record.
@@ -152,17 +193,12 @@ class Configuration:
         before = self._record.read(timeout=_RECORD_TIMEOUT) if fingerprints else None
         return elastic_age.recorded(before, fingerprints, time.time())
 
-    def _say_what_changed(self, result: PlaybookResult) -> None:
-        """Which hosts were not as the last apply left them, or that all were."""
-        seen = {host: facts["gpucluster_host"] for host, facts in result.facts.items() if "gpucluster_host" in facts}
-        changes = {host: fact["changed_since"] for host, fact in seen.items()}
-        for host, change in changes.items():
-            if change["differing"]:
-                differing = ", ".join(printable(str(each)) for each in change["differing"])
-                info(self._on_event, "ansible", f"{host} was not as the last apply left it: {differing}")
-        if changes and not any(change["reason"] for change in changes.values()):
-            updated = "only users and accounts were updated (--all-tasks updates all)"
-            info(self._on_event, "ansible", f"no host has changed since the last apply: {updated}")
+    def _report_differences(self, compared: Comparison) -> None:
+        """Which hosts were not as the last apply left them."""
+        for host, differing in compared.differing.items():
+            if differing:
+                names = ", ".join(map(printable, differing))
+                info(self._on_event, "ansible", f"{host} was not as the last apply left it: {names}")
 
     def _name_nodes_behind(self, elastic: Mapping[str, Any]) -> None:
         """An elastic node is configured when it is new: nothing changes on those that are up."""

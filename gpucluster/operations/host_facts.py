@@ -8,10 +8,8 @@ also if this process is killed or its connection is lost, and leaves nothing beh
 from __future__ import annotations
 
 import json
-import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -19,19 +17,15 @@ from gpucluster import process
 from gpucluster.artifacts import agent_archive
 from gpucluster.errors import ProcessError, ToolError
 from gpucluster.events import Event, EventKind, Sink
-from gpucluster.handover.facts_requests import HOSTS_AT_ONCE, Collection
-from gpucluster.node_agent import bounded
+from gpucluster.handover.facts_requests import Collection
+from gpucluster.operations.host_programs import PAUSES, ask_hosts, document, last_line
 from gpucluster.operations.inquiry import Inquiry
 from gpucluster.ssh import SSH_FAILED, SshClient, host_key_refused
-from gpucluster.text import printable
 from gpucluster.verdict.measurements import UNREACHABLE
 
 _TASK = "Collect facts of the host"
-# A connection may be refused for a moment: sshd opens its port again when it reads its configuration again.
-_PAUSES = (0.0, 1.0, 3.0)
 # Seconds for the controller's program to write its token, and to end.
 _TOKEN_S, _END_S = 60.0, 10.0
-_SHOWN = 300
 
 FactsOfHosts = dict[str, dict[str, Any]]
 
@@ -65,7 +59,7 @@ class FactsCollector:
                 # Without its token nothing is known of the share.
                 requests = {name: {**of_host, "share": None} for name, of_host in requests.items()}
             del requests[asked.controller]
-            facts = _ask_hosts(client, requests, asked.host_seconds)
+            facts = ask_hosts(client, agent_archive.facts_program(controller=False), requests, asked.host_seconds)
             if not fault:
                 try:
                     facts[asked.controller] = controller.result(asked.cluster_seconds)
@@ -123,7 +117,7 @@ class _Conversation:
             Inquiry(lambda: self._talk.ask(line, keep)).result(seconds)
         except TimeoutError:
             raise ToolError(f"it gave no answer within {seconds:.0f} s") from None
-        return _document(lines[-1])
+        return document(lines[-1])
 
 
 def _begin(client: SshClient, asked: Collection) -> _Conversation:
@@ -134,7 +128,7 @@ def _begin(client: SshClient, asked: Collection) -> _Conversation:
     """
     command, program = agent_archive.facts_program(controller=True)
     argv = client.argv(asked.controller, [command])
-    for left, pause in zip(reversed(range(len(_PAUSES))), _PAUSES, strict=True):
+    for left, pause in zip(reversed(range(len(PAUSES))), PAUSES, strict=True):
         time.sleep(pause)
         with ExitStack() as until_begun:
             conversation = until_begun.enter_context(_Conversation(argv))
@@ -147,58 +141,6 @@ def _begin(client: SshClient, asked: Collection) -> _Conversation:
             until_begun.pop_all()
             return conversation
     raise AssertionError
-
-
-def _ask_hosts(client: SshClient, requests: Mapping[str, Mapping[str, Any]], seconds: float) -> FactsOfHosts:
-    """The facts of hosts that are asked at the same time."""
-    command, program = agent_archive.facts_program(controller=False)
-    stop = threading.Event()
-
-    def ask(name: str) -> dict[str, Any]:
-        return _of_host(client.argv(name, [command]), program + json.dumps(requests[name]), seconds, stop)
-
-    with ThreadPoolExecutor(HOSTS_AT_ONCE) as threads:
-        try:
-            return dict(zip(requests, threads.map(ask, requests), strict=True))
-        finally:
-            stop.set()  # after Ctrl-C, no thread waits for its host any more
-            threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _of_host(argv: Sequence[str], text: str, seconds: float, stop: threading.Event) -> dict[str, Any]:
-    """The facts of one host, or why there are none."""
-    until = time.monotonic() + seconds
-    reason = ""
-    for pause in _PAUSES:
-        if stop.wait(pause):
-            break
-        left = max(until - time.monotonic(), 1.0)
-        try:
-            done = process.run(argv, input=text, check=False, timeout=left, stop=stop)
-            if done.returncode == SSH_FAILED and not done.stdout and not host_key_refused(done.stderr):
-                reason = _last_line(done.stderr)
-                continue
-            return _document(done.stdout) if done.returncode == 0 else {UNREACHABLE: _last_line(done.stderr)}
-        except ProcessError:
-            return {UNREACHABLE: f"it gave no answer within {seconds:.0f} s"}
-        except ToolError as error:
-            return {UNREACHABLE: error.what}
-    return {UNREACHABLE: reason}
-
-
-def _document(text: str) -> dict[str, Any]:
-    """The JSON object that a program has sent.
-
-    Raises:
-        ToolError: it has sent something else.
-    """
-    try:
-        value = bounded.loads(text)
-    except ValueError:
-        value = None
-    if not isinstance(value, dict):
-        raise ToolError("its answer can't be read")
-    return value
 
 
 def _with_monitoring(facts: FactsOfHosts, asked: Collection) -> FactsOfHosts:
@@ -214,8 +156,4 @@ def _with_monitoring(facts: FactsOfHosts, asked: Collection) -> FactsOfHosts:
 
 def _reason(error: ToolError) -> str:
     """Why a program on a host gave no facts: what ssh or the program has printed last."""
-    return _last_line(error.stderr) if isinstance(error, ProcessError) else error.what
-
-
-def _last_line(stderr: str) -> str:
-    return printable(stderr.strip().rpartition("\n")[2])[:_SHOWN] or "ssh gives no reason"
+    return last_line(error.stderr) if isinstance(error, ProcessError) else error.what

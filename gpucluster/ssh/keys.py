@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shlex
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from gpucluster import process
@@ -12,11 +16,35 @@ from gpucluster.paths import make_private, read_saved
 
 
 def ensure_key(file: Path, comment: str) -> Path:
-    """Create an ed25519 key pair without passphrase if there is none yet. Returns the private key's path."""
+    """Create an ed25519 key pair without passphrase if there is none yet. Returns the private key's path.
+
+    Of several processes that do so at once, one makes the pair and all have it. The private key gets its name last: a
+    pair that an interrupted process has begun is made again.
+    """
     if not file.exists():
         make_private(file.parent)
-        process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(file)])
+        with _alone_in(file.parent), tempfile.TemporaryDirectory(dir=file.parent, prefix=".new-") as folder:
+            if not file.exists():
+                new = Path(folder) / "key"
+                process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(new)])
+                _public_file(new).replace(_public_file(file))
+                new.replace(file)
     return file
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Wait until no other process is here. The lock ends with the process that holds it."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
+
+
+def _public_file(private_key: Path) -> Path:
+    return private_key.with_name(f"{private_key.name}.pub")
 
 
 def public_key(private_key: Path) -> str:
@@ -25,7 +53,7 @@ def public_key(private_key: Path) -> str:
     Raises:
         EnvironmentFault: it is missing or damaged.
     """
-    file = private_key.with_name(private_key.name + ".pub")
+    file = _public_file(private_key)
     try:
         line = read_saved(file).strip()
         why = "" if line.startswith("ssh-") and line.isprintable() else "it holds no key"

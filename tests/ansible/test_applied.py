@@ -57,15 +57,15 @@ def seen(facts: dict[str, Any] = FACTS, permanent: Iterable[str] = (), unit: dic
 
 def reason(inputs: str = "1", facts: dict[str, Any] = FACTS) -> str:
     """Why all tasks would run."""
-    changed = applied.changed_since(inputs, seen(facts))
-    return ", ".join(changed["differing"]) or str(changed["reason"])
+    look = applied.look(inputs, lambda _asked: seen(facts))
+    return ", ".join(look.differing) or str(look.reason)
 
 
 def apply(host: Path, inputs: str = "1") -> list[str]:
     """A run that writes two files; what it could not record."""
-    applied.begin(inputs, keep=False)
+    applied.begin(inputs)
     applied.note([str(host / "etc/slurm/slurm.conf"), str(host / "home/keys"), str(host / "home/removed")], [])
-    differing: list[str] = applied.record(inputs, seen())
+    differing: list[str] = applied.record(inputs, {}, seen())
     return differing
 
 
@@ -136,11 +136,11 @@ def test_another_password_of_a_permanent_host_is_seen_and_elastic_nodes_come_and
     hosts = ["controller", "compute-1"]
     entries = {"controller": {"password": "a"}, "compute-1": {"password": "b"}}
     file.write_text(json.dumps({"hosts": entries}))
-    applied.begin("1", keep=False)
-    assert applied.record("1", seen(permanent=hosts)) == []
+    applied.begin("1")
+    assert applied.record("1", {}, seen(permanent=hosts)) == []
 
     def differing() -> list[str]:
-        changed: list[str] = applied.changed_since("1", seen(permanent=hosts))["differing"]
+        changed: list[str] = applied.look("1", lambda _asked: seen(permanent=hosts)).differing
         return changed
 
     file.write_text(json.dumps({"hosts": {"elastic-e1": {"password": "c"}, **entries}}))
@@ -153,12 +153,12 @@ def test_another_password_of_a_permanent_host_is_seen_and_elastic_nodes_come_and
 
 
 def test_a_unit_of_a_task_that_is_down_or_not_enabled_is_seen(host: Path) -> None:
-    applied.begin("1", keep=False)
+    applied.begin("1")
     applied.note([], ["slurmd.service"])
-    assert applied.record("1", seen()) == []
+    assert applied.record("1", {}, seen()) == []
 
     def differing(**unit: str) -> list[str]:
-        changed: list[str] = applied.changed_since("1", seen(unit={**UP, **unit}))["differing"]
+        changed: list[str] = applied.look("1", lambda _asked: seen(unit={**UP, **unit})).differing
         return changed
 
     assert differing() == []
@@ -171,17 +171,18 @@ def test_what_systemd_does_not_answer_is_not_a_proof(host: Path) -> None:
     def silent(_names: list[str]) -> dict[str, dict[str, str]]:
         raise applied.UnitFailed("systemctl: no bus")
 
-    applied.begin("1", keep=False)
+    applied.begin("1")
     applied.note([], ["slurmd.service"])
-    assert applied.record("1", seen()) == []
-    assert applied.changed_since("1", applied.Host(FACTS, (), silent))["reason"] == "no complete run is known"
+    assert applied.record("1", {}, seen()) == []
+    look = applied.look("1", lambda _asked: applied.Host(FACTS, (), silent))
+    assert look.reason == "no complete run is known"
 
 
 def test_a_file_of_a_task_is_compared_whole_also_where_others_are_not(host: Path) -> None:
     program = host / "opt/gpucluster/module.py"
-    applied.begin("1", keep=False)
+    applied.begin("1")
     applied.note([str(program)], [])
-    assert applied.record("1", seen()) == []
+    assert applied.record("1", {}, seen()) == []
     assert reason() == ""
     times = (program.stat().st_atime_ns, program.stat().st_mtime_ns)
     program.write_text("fail\n")
@@ -202,11 +203,29 @@ def test_the_packages_of_an_environment_are_compared_by_the_name_of_their_set(ho
 def test_only_a_record_of_these_inputs_counts(host: Path) -> None:
     apply(host)
     assert reason("2") == "other inputs"
-    assert reason("") == "all tasks are wanted"
+    assert reason("") == "other inputs"
+
+
+def test_a_later_look_asks_what_the_run_has_asked_and_has_the_commands_that_are_repeated(host: Path) -> None:
+    applied.begin("1")
+    asked, update = {"user": "debian", "hosts": ["c"]}, {"name": "users", "argv": ["true"]}
+    applied.note(updates=[update])
+    applied.note(updates=[{"name": "nodes", "argv": ["true"]}, update])
+    assert applied.record("1", asked, seen()) == []
+    questions: list[object] = []
+
+    def collect(question: object) -> Any:
+        questions.append(question)
+        return seen()
+
+    look = applied.look("1", collect)
+    assert questions == [asked]
+    assert [each["name"] for each in look.updates] == ["users", "nodes"], "in their order, each once"
+    assert applied.look("2", collect).updates == ()
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", "[]", "null", '{"format": 1}', '{"format": 1, "inputs": "1", "time": "x"}', "\0"]
+    "text", ["", "{}", "[]", "null", '{"format": 2}', '{"format": 2, "inputs": "1", "time": "x"}', "\0"]
 )
 def test_a_damaged_record_means_that_all_tasks_run(host: Path, text: str) -> None:
     apply(host)
@@ -223,35 +242,34 @@ def test_what_is_old_or_of_the_future_does_not_count(host: Path, age: int, count
 
 
 def test_a_file_that_was_edited_after_its_task_is_not_recorded(host: Path) -> None:
-    applied.begin("1", keep=False)
+    applied.begin("1")
     applied.note([str(host / "etc/slurm/slurm.conf")], [])
     (host / "etc/slurm/slurm.conf").write_text("by hand\n")
-    assert applied.record("1", seen()) == [f"file {host}/etc/slurm/slurm.conf"]
+    assert applied.record("1", {}, seen()) == [f"file {host}/etc/slurm/slurm.conf"]
     assert reason() == "no complete run is known"
 
 
 def test_the_last_task_that_writes_a_file_counts(host: Path) -> None:
-    applied.begin("1", keep=False)
+    applied.begin("1")
     applied.note([str(host / "etc/slurm/slurm.conf")], [])
     (host / "etc/slurm/slurm.conf").write_text("of a later task\n")
     applied.note([str(host / "etc/slurm/slurm.conf")], [])
-    assert applied.record("1", seen()) == []
+    assert applied.record("1", {}, seen()) == []
 
 
 def test_a_run_that_did_not_come_to_its_end_leaves_no_record(host: Path) -> None:
     apply(host)
-    applied.begin("2", keep=False)
+    applied.begin("2")
     assert reason() == "no complete run is known"
     apply(host)
-    applied.begin("1", keep=True)
     assert reason() == ""
 
 
 def test_two_runs_at_once_record_nothing(host: Path) -> None:
-    applied.begin("1", keep=False)
-    applied.begin("2", keep=False)
-    assert applied.record("1", seen()) == ["another run at the same time"]
-    assert applied.record("2", seen()) == ["the journal of the run"]
+    applied.begin("1")
+    applied.begin("2")
+    assert applied.record("1", {}, seen()) == ["another run at the same time"]
+    assert applied.record("2", {}, seen()) == ["the journal of the run"]
     assert not applied.RECORD.exists()
 
 

@@ -22,7 +22,7 @@ from tests.ansible.render import INVENTORY
 
 pytestmark = [pytest.mark.containers, pytest.mark.story]
 
-gpucluster_host = load("library/gpucluster_host.py")
+gpucluster_host = load("module_utils/gpucluster_host_facts.py")
 STORAGE = "/var/lib/gpucluster/containers"
 MESH = "/etc/gpucluster/mesh"
 TASKS: list[dict[str, Any]] = [

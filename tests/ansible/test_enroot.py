@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 # The template lookup needs it.
 init_plugin_loader()
-gpucluster_host = load("library/gpucluster_host.py")
+gpucluster_host = load("module_utils/gpucluster_host_facts.py")
 ROLE = ANSIBLE / "roles" / "enroot"
 FREE: dict[str, Any] = {"supported": True, "boot_option": "", "sysctls": {}, "apparmor": ""}
 

@@ -12,7 +12,7 @@ import pytest
 
 from tests.ansible.loading import load
 
-gpucluster_host = load("library/gpucluster_host.py")
+gpucluster_host = load("module_utils/gpucluster_host_facts.py")
 gpucluster_mount = load("library/gpucluster_mount.py")
 
 MOUNTINFO = (

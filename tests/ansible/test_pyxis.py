@@ -18,7 +18,7 @@ from tests.ansible.render import evaluate, host_facts, render, variables
 # Ansible puts it there on a host.
 sys.modules["ansible.module_utils.gpucluster_archives"] = load("module_utils/gpucluster_archives.py")
 gpucluster_pyxis = load("library/gpucluster_pyxis.py")
-gpucluster_host = load("library/gpucluster_host.py")
+gpucluster_host = load("module_utils/gpucluster_host_facts.py")
 
 SOURCE, HEADERS = "a" * 64, "#define SLURM_VERSION_NUMBER 0x180b05\n"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +24,7 @@ from gpucluster.handover.configuration_diff import differences
 from gpucluster.lifecycle import elastic_age
 from gpucluster.lifecycle.configure import Configuration
 from gpucluster.lifecycle.hosts import Deployment
+from gpucluster.operations.unchanged_hosts import Comparison, Updated
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import load
 from gpucluster.ssh import public_key
@@ -45,6 +46,17 @@ class Steps:
     nodes: tuple[ElasticInstance, ...] = ()
     events: list[Event] = field(default_factory=list)
     inputs: list[object] = field(default_factory=list)
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    differing: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    updated: Updated = field(default_factory=lambda: Updated(""))
+
+    def compare(self, hosts: Sequence[str], inputs: str) -> Comparison:
+        self.done.append(("compare", inputs))
+        return Comparison({host: self.reasons.get(host, "") for host in hosts}, self.differing)
+
+    def update(self, _controller: str, inputs: str) -> Updated:
+        self.done.append(("update", inputs))
+        return self.updated
 
     def run(self, playbook: str, _inventory: Path, *, run_id: str, variables: Mapping[str, object]) -> PlaybookResult:
         assert set(variables) <= {"applied_inputs"}, "an upgrade of Slurm was not asked for"
@@ -85,8 +97,8 @@ def _configuration(
     nothing: Any = SimpleNamespace(note=lambda *_: None)
     return Configuration(
         spec=spec, paths=paths, cloud=steps, login_keys=keys, downloads=steps, version="0.1", record=steps,
-        ansible=lambda: steps, facts=steps, bastion=lambda: pytest.fail("no bastion"), file_systems=lambda: nothing,
-        elastic=lambda: steps, on_event=steps.events.append,
+        ansible=lambda: steps, facts=steps, unchanged=steps, bastion=lambda: pytest.fail("no bastion"),
+        file_systems=lambda: nothing, elastic=lambda: steps, on_event=steps.events.append,
     )  # fmt: skip
 
 
@@ -163,28 +175,67 @@ def test_elastic_nodes_that_an_apply_did_not_change_are_named_until_they_are_gon
     assert apply() == [], "it is a new one"
 
 
-def _changed(reason: str, *differing: str) -> dict[str, Any]:
-    return {"gpucluster_host": {"changed_since": {"reason": reason, "differing": list(differing)}}}
+def _again(configuration: Configuration, steps: Steps, **changed: Any) -> list[str]:
+    """An apply after a complete one, whose record is `changed`: what it did beside the record."""
+    deployment = _deployment(configuration)
+    configuration.apply(deployment, _run(configuration))
+    before = {**(steps.read(timeout=1) or {}), **changed}
+    steps.done.clear()
+    configuration.apply(deployment, _run(configuration), before=before)
+    return [step if isinstance(step, str) else step[0] for step in steps.done if not isinstance(step, dict)]
+
+
+def test_ansible_does_not_start_where_no_host_has_changed(tmp_path: Path) -> None:
+    steps = Steps(updated=Updated("", 1, warnings=["a\x1bb"]))
+    configuration = _configuration(tmp_path, steps)
+    assert _again(configuration, steps) == ["compare", "update"]
+    assert [record["complete"] for record in steps.done if isinstance(record, dict)] == [True]
+    said = [each.message for each in steps.events]
+    assert "no host has changed since the last apply" in said[0]
+    assert said[1].startswith("controller: ") or ": a" in said[1]
+    assert "\x1b" not in said[1]
+
+
+@pytest.mark.parametrize("changed", [{"complete": False}, {"inputs": "others"}, {"inputs": ""}, {"complete": "yes"}])
+def test_hosts_are_not_asked_where_the_record_shows_that_they_were_configured_otherwise(
+    tmp_path: Path, changed: dict[str, object]
+) -> None:
+    steps = Steps()
+    assert _again(_configuration(tmp_path, steps), steps, **changed) == [PLAYBOOK]
 
 
 def test_an_apply_reports_what_was_not_as_the_last_one_left_it(tmp_path: Path) -> None:
-    facts = {"h100-1": _changed("the host has changed", "file /etc/a\x1b[2J", "unit b"), "h100-2": _changed("")}
-    steps = Steps(lambda: PlaybookResult({}, facts, {}))
+    differing = {"h100-1": ["file /etc/a\x1b[2J", "unit b"], "h100-2": []}
+    steps = Steps(reasons={"h100-1": "the host has changed"}, differing=differing)
     configuration = _configuration(tmp_path, steps)
-    configuration.apply(_deployment(configuration), _run(configuration))
+    name = _deployment(configuration).hosts[-1].name
+    steps.reasons = {name: "the host has changed"}
+    assert _again(configuration, steps) == ["compare", PLAYBOOK]
+    assert [record["complete"] for record in steps.done if isinstance(record, dict)] == [False, True]
     (said,) = [each.message for each in steps.events]
     assert said.startswith("h100-1 was not as the last apply left it: file /etc/a")
     assert said.endswith(", unit b")
     assert "\x1b" not in said
 
 
-@pytest.mark.parametrize(("reasons", "all_are"), [(("", ""), True), (("", "other inputs"), False)])
-def test_an_apply_reports_when_no_host_has_changed(tmp_path: Path, reasons: tuple[str, ...], all_are: bool) -> None:
-    facts = {f"h100-{number}": _changed(reason) for number, reason in enumerate(reasons)}
-    steps = Steps(lambda: PlaybookResult({}, facts, {}))
+def test_all_tasks_run_where_users_and_accounts_can_not_be_updated(tmp_path: Path) -> None:
+    steps = Steps(updated=Updated("accounts in Slurm: no line is like default"))
     configuration = _configuration(tmp_path, steps)
-    configuration.apply(_deployment(configuration), _run(configuration))
-    assert any("no host has changed" in each.message for each in steps.events) is all_are
+    assert _again(configuration, steps) == ["compare", "update", PLAYBOOK]
+    (said,) = [each.message for each in steps.events]
+    assert "needs all tasks: accounts in Slurm: no line is like default" in said
+
+
+def test_keys_that_another_machine_has_generated_are_known_without_ansible(tmp_path: Path) -> None:
+    steps = Steps()
+    configuration = _configuration(tmp_path, steps, case="local_demo")
+    (generated,) = [person.name for person in configuration._spec.users.people if person.generate_key]
+    users = [{"name": generated, "ssh_keys": ["there"]}, {"name": "other", "ssh_keys": ["own"]}]
+    steps.updated = Updated("", users=users)
+    deployment = _deployment(configuration)
+    configuration.apply(deployment, _run(configuration))
+    result = configuration.apply(deployment, _run(configuration), before=steps.read(timeout=1))
+    assert configuration.login_keys(deployment, result) == {generated: ["there"]}
 
 
 def test_tasks_are_left_out_only_where_an_apply_may(tmp_path: Path) -> None:
@@ -192,12 +243,10 @@ def test_tasks_are_left_out_only_where_an_apply_may(tmp_path: Path) -> None:
     configuration = _configuration(tmp_path, steps)
     deployment = _deployment(configuration)
     configuration.apply(deployment, _run(configuration))
-    configuration.apply(deployment, _run(configuration))
-    configuration.apply(deployment, _run(configuration), all_tasks=True)
-    first, second, all_tasks = steps.inputs
-    assert first
-    assert first == second
-    assert all_tasks is None
+    before = steps.read(timeout=1)
+    configuration.apply(deployment, _run(configuration), before=before, all_tasks=True)
+    assert steps.inputs[0]
+    assert steps.inputs[1:] == [None]
 
 
 def test_what_the_state_gets_is_what_hosts_have_reported(tmp_path: Path) -> None:

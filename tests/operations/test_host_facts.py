@@ -18,7 +18,7 @@ import pytest
 from gpucluster.errors import EnvironmentFault
 from gpucluster.events import Event
 from gpucluster.handover import Collection
-from gpucluster.operations import host_facts
+from gpucluster.operations import host_facts, host_programs
 from gpucluster.operations.host_facts import FactsCollector
 from gpucluster.verdict.measurements import UNREACHABLE
 from tests.controller.jobs.share_harness import share
@@ -45,7 +45,8 @@ def place() -> Iterator[Path]:
 @pytest.fixture
 def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
     made = Commands(tmp_path, monkeypatch)
-    monkeypatch.setattr(host_facts, "_PAUSES", (0.0, 0.0, 0.0))
+    for module in (host_facts, host_programs):
+        monkeypatch.setattr(module, "PAUSES", (0.0, 0.0, 0.0))
     made.add("sudo", f'shift 2; exec {shlex.quote(sys.executable)} "$@"')
     _ssh(made)
     return made
@@ -163,7 +164,7 @@ def test_an_interruption_leaves_nothing(place: Path, commands: Commands, monkeyp
         assert (place / ".gpucluster-verify" / "word").exists()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(host_facts, "_ask_hosts", interrupted)
+    monkeypatch.setattr(host_facts, "ask_hosts", interrupted)
     with pytest.raises(KeyboardInterrupt):
         _collect(place)
     assert list(place.iterdir()) == []
