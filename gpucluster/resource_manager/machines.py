@@ -13,7 +13,7 @@ from gpucluster.spec.sections.machines import CONTROLLER_SHAPE
 
 #: In the stack a flexible machine has so much memory for each OCPU, unless it has a size of its own.
 _GB_PER_OCPU = 16
-#: Of the controller and login nodes, where the stack's shape is not known here.
+#: Of the controller and login nodes, where the stack's shape is not known here and has a size of its own.
 _OCPUS, _MEMORY_GB = 4, 64
 _SMALLEST_BOOT_GB = 50
 #: Names of the stack for versions of the two listings: the system, and the driver of the GPUs.
@@ -33,12 +33,16 @@ def machine(stack: Stack, draft: Draft, key: str, role: str, *, shape: tuple[str
     known = shapes.catalogue().get(name)
     if known is None and role != "instance_pool":
         draft.put(f"{key}.shape", CONTROLLER_SHAPE, from_variables[0])
-        draft.put(f"{key}.ocpus", _OCPUS, f"{role}_ocpus")
-        draft.put(f"{key}.memory_gb", _MEMORY_GB, f"{role}_memory")
+        if not name.endswith("Flex"):
+            draft.put(f"{key}.ocpus", _OCPUS)
+            draft.put(f"{key}.memory_gb", _MEMORY_GB)
         draft.decide(f"{key}.shape", f"gpucluster does not know the shape {name!r} of the stack.", from_variables[0])
     else:
         draft.put(f"{key}.shape", name, *from_variables)
-    if known.flex if known is not None else role == "instance_pool" and name.endswith("Flex"):
+    if not stack.given(from_variables[0]) and role == "instance_pool":
+        text = f"the variables name no shape for {from_variables[-1]}. This is the stack's default."
+        draft.decide(f"{key}.shape", text, *from_variables)
+    if known.flex if known is not None else name.endswith("Flex"):
         _size(stack, draft, key, role)
     boot = "boot_volume_size" if role == "instance_pool" else f"{role}_boot_volume_size"
     size = stack.number(boot)

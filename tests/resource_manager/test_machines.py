@@ -50,7 +50,22 @@ def test_a_custom_image_that_is_only_the_placeholder_of_the_stack_is_left_to_dec
         assert "pools.compute.image" in draft.decisions
 
 
-def test_a_shape_that_is_not_known_gets_another_machine_and_no_size_of_its_own() -> None:
-    draft = draft_of(stack("3.1.0", controller_shape="VM.DenseIO.E5.Flex"))
-    assert (draft.value("controller.ocpus"), draft.value("controller.memory_gb")) == (4, 64)
-    assert "VM.DenseIO.E5.Flex" in draft.decisions["controller.shape"].text
+@pytest.mark.parametrize(
+    ("shape", "size", "of_variable"), [("VM.Standard2.4", (4, 64), False), ("VM.Standard.A1.Flex", (8, 128), True)]
+)
+def test_a_shape_that_is_not_known_gets_another_machine(shape: str, size: tuple[int, int], of_variable: bool) -> None:
+    """Of the size of a flexible one, or with a size that no variable names."""
+    draft = draft_of(stack("3.1.0", controller_shape=shape, controller_ocpus=8))
+    assert draft.value("controller.shape") == "VM.Standard.E5.Flex"
+    assert (draft.value("controller.ocpus"), draft.value("controller.memory_gb")) == size
+    assert bool(draft.sources_of("controller.ocpus")) is of_variable
+    assert shape in draft.decisions["controller.shape"].text
+
+
+@pytest.mark.parametrize(("networked", "variable"), [(True, "cluster_network_shape"), (False, "instance_pool_shape")])
+def test_a_shape_that_only_the_stack_chose_is_left_to_decide(networked: bool, variable: str) -> None:
+    """Files of others name the shape of the kind of pool that they do not have."""
+    values = stack("3.1.0", rdma_enabled=networked)
+    assert "pools.compute.shape" not in draft_of(values).decisions
+    del values[variable]
+    assert variable in draft_of(values).decisions["pools.compute.shape"].sources
