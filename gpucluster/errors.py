@@ -14,7 +14,7 @@ All codes are listed here, so that each has one meaning::
     2    InputError              the input is wrong; nothing was created
          `- OtherClusterError    it would act on a cluster that is not the one of this folder; nothing was changed
          PreflightError          the cloud would refuse it; nothing was created
-    3    (no error)              plan --detailed-exitcode: there are changes
+    3    (no error)              --detailed-exitcode: plan has changes, or migrate orm leaves something to decide
     4    LockedError             another run holds this cluster
     5    EnvironmentFault        this machine lacks something that is needed
     6    DataGuardError          users' data would be lost; pass --delete-data to continue

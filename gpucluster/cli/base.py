@@ -35,6 +35,7 @@ Exit codes:
        exposure: something is known against a host, or one did not answer)
   2    bad input, or the cloud would refuse it; nothing was created
   3    plan --detailed-exitcode: there are changes
+       (migrate orm: something is left to decide)
   4    another run holds this cluster
   5    this machine lacks something that is needed
   6    users' data would be lost; pass --delete-data to continue
@@ -247,7 +248,11 @@ def _at_root(function: Callable[..., Any]) -> Callable[..., Any]:
 #: The commands as `gpucluster --help` lists them, by what one does with them; with the module of this folder that
 #: registers each. A module is imported when a command of it is used: all of them together cost as much as click.
 SECTIONS: Mapping[str, Mapping[str, str]] = {
-    "Start": dict.fromkeys(("init", "validate", "preflight", "policies"), "clusters"),
+    "Start": {
+        **dict.fromkeys(("init", "validate", "preflight", "policies"), "clusters"),
+        "migrate": "migrate",
+        "export": "migrate",
+    },
     "Build": dict.fromkeys(("plan", "apply", "rollout", "replace", "destroy"), "clusters"),
     "Look": {
         "status": "status",

@@ -77,7 +77,7 @@ def init(context: Context, path: str, name: str | None, cloud: Literal["local", 
     with reporting(context) as reporter:
         from gpucluster.spec import LOCAL_NETWORK, loads, name_of_folder, template
 
-        file = _new_file(Path(path), force=force)
+        file = new_file(Path(path), force=force, command="init")
         name = name_of_folder(file.resolve().parent.name) if name is None else name
         network = LOCAL_NETWORK
         if cloud == "local":
@@ -87,30 +87,43 @@ def init(context: Context, path: str, name: str | None, cloud: Literal["local", 
         text = template(name=name, provider=cloud, network=network)
         # The local template is enough to check the name. The other one needs key files, which may come later.
         loads(template(name=name, provider="local"), path)
-        try:
-            with file.open("w" if force else "x") as stream:
-                stream.write(text)
-        except FileExistsError:
-            raise InputError("the file exists already", where=path, hint="Pass --force to overwrite it") from None
-        except OSError as error:
-            hint = "Name a file in a folder that you may write: gpucluster init FILE"
-            raise InputError(f"can't write the file: {error.strerror}", where=path, hint=hint) from error
+        write_new(file, text, force=force)
         text = f"{path} written, for the cluster {name}. Next: {_next(path)}"
         reporter.result({"command": "init", "file": path, "name": name}, text)
 
 
-def _new_file(file: Path, *, force: bool) -> Path:
+def new_file(file: Path, *, force: bool, command: str, default: str = DEFAULT_FILES[0]) -> Path:
     """The same path, if a file can be there.
+
+    Args:
+        command: that writes it, with the words before the file, for hints.
+        default: the name that such a file has.
 
     Raises:
         InputError: it is a folder, or in a folder that does not exist.
     """
     if file.is_dir():
-        hint = f"Name a file in it: gpucluster init {'--force ' if force else ''}{file / DEFAULT_FILES[0]}"
+        hint = f"Name a file in it: gpucluster {command} {'--force ' if force else ''}{file / default}"
         raise InputError("this is a folder", where=str(file), hint=hint)
     if not file.parent.exists():
         raise InputError("there is no such folder", where=str(file.parent), hint=f"Run: mkdir -p {file.parent}")
     return file
+
+
+def write_new(file: Path, content: str | bytes, *, force: bool) -> None:
+    """Write a file that does not exist; with `force` also one that does.
+
+    Raises:
+        InputError: it exists, or can't be written.
+    """
+    try:
+        with file.open("wb" if force else "xb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
+    except FileExistsError:
+        raise InputError("the file exists already", where=str(file), hint="Pass --force to overwrite it") from None
+    except OSError as error:
+        hint = "Name a file in a folder that you may write"
+        raise InputError(f"can't write the file: {error.strerror}", where=str(file), hint=hint) from error
 
 
 def _next(path: str) -> str:

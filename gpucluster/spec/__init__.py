@@ -19,7 +19,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from gpucluster.errors import InputError, InputFinding
-from gpucluster.spec import document, messages, rules
+from gpucluster.spec import document, messages, other_files, rules
 from gpucluster.spec.model import VERSION, ClusterSpec, Scheduler
 from gpucluster.spec.reference import json_schema
 from gpucluster.spec.rules import warnings
@@ -124,6 +124,8 @@ def finding(spec: ClusterSpec, path: tuple[str, ...], message: str, hint: str = 
 
 def _checked(raw: str | bytes, shown_as: str, file: Path) -> ClusterSpec:
     read = document.read(raw, shown_as)
+    if read.data is None:
+        _another_language(read, raw)
     if read.data is None or not _a_cluster_file(read) or not _known_version(read):
         raise _input_error(read)
     directory = file.absolute().parent
@@ -148,6 +150,15 @@ def _a_cluster_file(read: document.Document) -> bool:
         read.findings.clear()
         read.error((), message, hint)
     return not message
+
+
+def _another_language(read: document.Document, raw: str | bytes) -> None:
+    """A file of something else that is not YAML gets one message, too."""
+    text = raw if isinstance(raw, str) else raw.decode("utf-8", errors="replace")
+    other = other_files.by_lines(text)
+    if other is not None:
+        read.findings.clear()
+        read.error((), other.message, other.hint)
 
 
 def _known_version(read: document.Document) -> bool:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from gpucluster.spec import model
+from gpucluster.spec import model, other_files
 from gpucluster.spec.document import Document, Path
 from gpucluster.spec.sections import backup, checks, fields, kubernetes, verification
 from gpucluster.text import count, did_you_mean
@@ -112,16 +112,6 @@ def report(document: Document, error: ValidationError) -> set[Path]:
     return invalid
 
 
-#: Files of other tools, by keys that each of them has at its top level, as their documentation describes them.
-_OTHER_TOOLS = (
-    (frozenset({"HeadNode", "Scheduling"}), "AWS ParallelCluster"),
-    (frozenset({"blueprint_name", "deployment_groups"}), "Google Cluster Toolkit"),
-    (frozenset({"apiVersion", "kind"}), "Kubernetes"),
-    (frozenset({"services"}), "Docker Compose"),
-    (frozenset({"resources", "run"}), "SkyPilot"),
-)
-
-
 def another_file(data: dict[str, Any]) -> tuple[str, str]:
     """Message and hint if a file belongs to another program; both are empty if it is a cluster file.
 
@@ -129,10 +119,10 @@ def another_file(data: dict[str, Any]) -> tuple[str, str]:
     """
     known = set(model.ClusterSpec.model_fields)
     unknown = set(map(str, data)) - known
-    hint = "`gpucluster init` writes a cluster file; docs/reference/cluster-yml.md lists its keys"
-    for keys, tool in _OTHER_TOOLS:
-        if keys <= unknown:
-            return f"this is a file of {tool}, not of gpucluster", hint
+    other = other_files.by_keys(data, unknown)
+    if other is not None:
+        return other.message, other.hint
+    hint = other_files.OtherFile("").hint
     if len(unknown) > _MOST_UNKNOWN and len(unknown) > len(data) - len(unknown):
         some = ", ".join(list(map(shown, data))[:3])
         return f"not a cluster file: it begins with the keys {some}", hint

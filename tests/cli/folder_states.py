@@ -26,6 +26,7 @@ from tests.spec.spec_texts import LOCAL
 #: The words of the commands that `test_other_cluster` has none for.
 OTHERS: Mapping[str, tuple[str, ...]] = {
     "autoscaler simulate": ("no-such-trace",),
+    "export orm": ("new.zip",),
     "init": ("new.yml",),
     "job judge": ("mpi_allreduce", "no-such-file"),
     "job render": ("mpi_allreduce", "--pool", "cpu"),
@@ -40,6 +41,7 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
     "local status": (),
     "local stop": (),
     "logs": (),
+    "migrate orm": ("no-such-variables.json",),
     "runs": (),
     "software fetch": ("mirror",),
     "software list": (),

@@ -27,6 +27,7 @@ from gpucluster.controller.monitor import slurm_metrics
 from gpucluster.dashboards import metrics, nominal
 from gpucluster.localcloud.state import member_types
 from gpucluster.node_agent.exporter import exposition
+from gpucluster.resource_manager import table as migration_table
 from gpucluster.spec import template
 from gpucluster.systems import matrix
 from gpucluster.verdict import reference
@@ -64,6 +65,12 @@ def test_the_demo_is_the_template() -> None:
         ("environment.md", environment.table, "tests/golden -->\n", "<!-- end of rules -->"),
         ("systems.md", matrix.table, "tests/golden -->\n", "<!-- end of the table -->"),
         ("checks.md", reference.tables, "tests/golden -->\n", "<!-- end of the tables -->"),
+        (
+            "../how-to/migrate-from-the-marketplace-stack.md",
+            migration_table.markdown,
+            "tests/golden -->\n",
+            "<!-- end of the table -->",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) and value.endswith(".md") else "",
 )

@@ -68,8 +68,6 @@ def test_one_fault_is_told_once_and_at_its_place(row: tuple[str, str, str, str])
     ("text", "words"),
     [
         ("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "a file of Kubernetes"),
-        ("Region: x\nHeadNode: {}\nScheduling: {}\n", "a file of AWS ParallelCluster"),
-        ("blueprint_name: a\ndeployment_groups: []\n", "a file of Google Cluster Toolkit"),
         ("root: x\ndaemon: x\nbin: x\nsys: x\nname: y\n", 'begins with the keys "root", "daemon", "bin"'),
     ],
 )

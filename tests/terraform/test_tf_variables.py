@@ -19,7 +19,11 @@ import pytest
 from gpucluster import handover
 from gpucluster.errors import InputError
 from gpucluster.paths import terraform_dir
+from gpucluster.resource_manager import variable_files
+from gpucluster.resource_manager.migration import migrate
 from gpucluster.spec import ClusterSpec, loads
+from tests.resource_manager.convert_cases import CASES
+from tests.resource_manager.stacks import FORK
 from tests.spec.spec_texts import KEY
 
 IMAGE = {"operating_system": "Debian", "version": "13"}
@@ -298,14 +302,28 @@ def test_terraform_takes_what_cluster_yml_can_have(
             spec = _spec_with(values)
         except InputError as error:
             pytest.fail(f"these are no bounds: {error}")
-        found = handover.tfvars(
-            spec,
-            tenancy_id="ocid1.tenancy.oc1..t",
-            compartment_id=spec.cloud.compartment_id or "",
-            ssh_authorized_keys=spec.ssh.authorized_keys,
-            baked_images={},
-            cluster_id="0123456789abcdef",
-            origin="ada@build-3:/srv/demo",
-        )
-        code, words = _plan(terraform, terraform_environment, folder, found)
+        code, words = _plan(terraform, terraform_environment, folder, _handed_over(spec))
         assert code == 0, f"{values}: {words}"
+
+
+def _handed_over(spec: ClusterSpec) -> dict[str, Any]:
+    return handover.tfvars(
+        spec,
+        tenancy_id="ocid1.tenancy.oc1..t",
+        compartment_id=spec.cloud.compartment_id or "",
+        ssh_authorized_keys=spec.ssh.authorized_keys,
+        baked_images={},
+        cluster_id="0123456789abcdef",
+        origin="ada@build-3:/srv/demo",
+    )
+
+
+@pytest.mark.slow
+def test_terraform_takes_what_migrate_makes_of_a_stack(
+    terraform: str, terraform_environment: Mapping[str, str], folder: Path
+) -> None:
+    stacks = {**CASES, "a fork of 2.11": variable_files.read(FORK, "terraform.tfvars")}
+    for name, values in stacks.items():
+        spec = migrate(values, file="v", target="cluster.yml", folder="lab", settings={}).spec
+        code, words = _plan(terraform, terraform_environment, folder, _handed_over(spec))
+        assert code == 0, f"{name}: {words}"
