@@ -396,7 +396,7 @@ def main() -> None:
     if found["user_home"].startswith("~"):
         module.fail_json(msg=f"there is no user {user} on this host; set ansible_user to the image's login user")
     inputs = "" if module.check_mode else module.params["inputs"]
-    host = gpucluster_applied.Host(dict(found), module.params["hosts"], Systemd(module).show)
+    host = gpucluster_applied.Host(dict(found), module.params["hosts"], Systemd(module).show, wanted)
     if module.params["complete"]:
         _record(module, inputs, host)
     found["changed_since"] = gpucluster_applied.changed_since(inputs, host)

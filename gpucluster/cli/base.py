@@ -41,6 +41,8 @@ Exit codes:
   7    nodes would be replaced; pass --replace-nodes to continue
   8    users, groups or a key are changed, and not every host has confirmed it
   9    the saved plan does not hold any more; nothing was changed
+  10   drift: something differs
+  11   drift: nothing differs of what was compared, but not everything could be
   130  interrupted; run the same command again to continue"""
 
 
@@ -251,6 +253,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Build": dict.fromkeys(("plan", "apply", "rollout", "replace", "destroy"), "clusters"),
     "Look": {
         **dict.fromkeys(("status", "list", "verify", "ssh", "inventory", "output"), "clusters"),
+        "drift": "drift",
         "exposure": "exposure",
         "dashboard": "dashboard",
         **dict.fromkeys(("runs", "logs"), "history"),

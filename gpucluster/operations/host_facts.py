@@ -65,7 +65,8 @@ class FactsCollector:
                 # Without its token nothing is known of the share.
                 requests = {name: {**of_host, "share": None} for name, of_host in requests.items()}
             del requests[asked.controller]
-            facts = _ask_hosts(client, requests, asked.host_seconds)
+            program = agent_archive.facts_program(controller=False)
+            facts = ask_hosts(client, program, requests, asked.host_seconds)
             if not fault:
                 try:
                     facts[asked.controller] = controller.result(asked.cluster_seconds)
@@ -149,9 +150,16 @@ def _begin(client: SshClient, asked: Collection) -> _Conversation:
     raise AssertionError
 
 
-def _ask_hosts(client: SshClient, requests: Mapping[str, Mapping[str, Any]], seconds: float) -> FactsOfHosts:
-    """The facts of hosts that are asked at the same time."""
-    command, program = agent_archive.facts_program(controller=False)
+def ask_hosts(
+    client: SshClient, sent: tuple[str, str], requests: Mapping[str, Mapping[str, Any]], seconds: float
+) -> FactsOfHosts:
+    """The answers of hosts that are asked at the same time; for one without an answer the reason, under UNREACHABLE.
+
+    Args:
+        sent: the command, and the program that goes before each request (`agent_archive`).
+        seconds: after which a host is not waited for any more.
+    """
+    command, program = sent
     stop = threading.Event()
 
     def ask(name: str) -> dict[str, Any]:

@@ -74,6 +74,7 @@ READS: Mapping[str, tuple[str, ...]] = {
     "autoscaler status": (),
     "backup": (),
     "dashboard": (),
+    "drift": (),
     "exposure": (),
     "image list": (),
     "group list": (),
