@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -76,6 +77,10 @@ def _fix_of_association(name: str, seen: str) -> str:
 
 def _fix_of_entry(name: str, seen: str) -> str:
     kind, _, entry = name.partition(" ")
+    member = re.match(r"member (\S+) (added|removed)", seen)
+    if member:
+        verb = {"added": "remove-member", "removed": "add-member"}[member.group(2)]
+        return f"{APPLY}, if cluster.yml has it; else: gpucluster group {verb} {entry} {member.group(1)}"
     if seen.startswith("added"):
         return f"write it into cluster.yml, or: gpucluster {kind} remove {entry}"
     return f"{APPLY}, if cluster.yml has it; else: gpucluster {kind} {'edit' if kind == 'user' else 'add'} {entry}"

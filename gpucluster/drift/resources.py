@@ -16,8 +16,15 @@ from gpucluster.terraform.plan import ResourceDrift
 _RUNNING = "RUNNING"
 # States of an instance on its way: the next look sees where it has arrived.
 _MOVING = frozenset({"PROVISIONING", "STARTING", "CREATING_IMAGE", "MOVING"})
-# Attributes that change by themselves, or with what others own.
-_BY_ITSELF = ("time_", "is_cross_numa_node", "system_tags", "defined_tags.Oracle-Tags", "lifecycle_details")
+# Attributes that change by themselves, or with what others own; members of a cluster network are seen by their names.
+_BY_ITSELF = (
+    "time_",
+    "instance_pools.current_size",
+    "is_cross_numa_node",
+    "system_tags",
+    "defined_tags.Oracle-Tags",
+    "lifecycle_details",
+)
 # Who holds the cluster for a run, and what is known of users' files.
 _OWN_TAGS = frozenset({tags.LOCK, tags.FILES})
 _LONGEST = 120

@@ -96,6 +96,12 @@ class DriftDetection:
             found.append(Unseen(Area.HOSTS, "", answer.error))
         answers = answer.value or {}
         found += answers_of_hosts.read(answers)
+        present = {host.name for host in deployment.hosts}
+        found += [
+            Unseen(Area.HOSTS, name, "the cloud has no host of this name that runs")
+            for name in _permanent(self._spec)
+            if name not in present
+        ]
         return DriftReport(
             findings=ordered(each for each in found if isinstance(each, DriftFinding)),
             unseen=tuple(dict.fromkeys(each for each in found if isinstance(each, Unseen))),
@@ -136,6 +142,12 @@ class DriftDetection:
             yield Unseen(Area.FILE, "", f"{error.what}. {error.hint or ''}".strip())
             return
         yield from _of_plan(plan, changed)
+
+
+def _permanent(spec: ClusterSpec) -> tuple[str, ...]:
+    """The names of the permanent hosts that cluster.yml asks for."""
+    nodes = (name for pool, machine in spec.pools.items() for name in handover.permanent_names(pool, machine))
+    return (*handover.login_names(spec), *nodes)
 
 
 def _of_plan(plan: ClusterPlan, changed: set[str]) -> Iterator[Found]:

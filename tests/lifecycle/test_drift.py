@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -103,6 +104,16 @@ def test_a_host_that_does_not_answer_is_named(site: Site) -> None:
     assert (report.findings, report.complete) == ((), False)
     assert [each.where for each in report.unseen] == ["compute-1"]
     assert "compute-1" not in report.hosts
+
+
+def test_a_permanent_host_that_does_not_run_is_named(site: Site) -> None:
+    site.deployment = replace(site.deployment, hosts=site.deployment.hosts[:-1])
+    gone = next(name for name in ("compute-1", "compute-2") if name not in {h.name for h in site.deployment.hosts})
+    del site.answers[gone]
+    report = site.look()
+    assert [(each.where, each.reason) for each in report.unseen] == [
+        (gone, "the cloud has no host of this name that runs")
+    ]
 
 
 def test_no_answer_of_any_host_is_said(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
