@@ -341,6 +341,8 @@ def facts(user: str, key: str) -> dict[str, Any]:
         "health": has_unit("gpucluster-health"),
         "exporters": has_unit("gpucluster-exporter"),
         "backups": has_unit("gpucluster-backup"),
+        # The role people has installed the timer that looks for drift.
+        "drift": has_unit("gpucluster-drift"),
         # GPUs of this host have been divided by the role mig.
         "mig": has_unit("gpucluster-mig"),
         "grafana": has_unit("gpucluster-grafana"),

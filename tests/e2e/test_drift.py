@@ -45,7 +45,8 @@ FILES = (
     "find /etc /usr/local /opt/gpucluster /home /root /var/lib/gpucluster/applied.json /var/lib/gpucluster-directory "
     "-xdev ! -path '*/__pycache__*' ! -path '*/.ssh*' -printf '%p %m %U %G %T@ %s\\n' | sort; "
     "find /etc /usr/local -xdev -type f -exec sha256sum {} + | sort; "
-    "systemctl list-unit-files --no-legend --no-pager; cat /proc/self/mounts | sort"
+    # Without what each login makes and ends.
+    "systemctl list-unit-files --no-legend --no-pager | grep -v transient; grep -v ' /run/' /proc/self/mounts | sort"
 )
 #: And of what is on the controller alone.
 SERVICES = (
@@ -88,8 +89,8 @@ def clean(site: Site) -> None:
     assert data["hosts"] == [CONTROLLER, NODE]
 
 
-def world(site: Site, api: Api) -> dict[str, str]:
-    """A digest of all that a look could change: hosts, services, state, cloud."""
+def world(site: Site, api: Api) -> dict[str, list[str]]:
+    """All that a look could change: hosts, services, state, cloud."""
     seen = {host: site.root(host, FILES) for host in (CONTROLLER, NODE)}
     seen["services"] = site.root(CONTROLLER, SERVICES)
     state = site.folder / ".gpucluster" / "terraform.tfstate"
@@ -107,7 +108,13 @@ def world(site: Site, api: Api) -> dict[str, str]:
             )
         ]
     )
-    return {name: hashlib.sha256(text.encode()).hexdigest() for name, text in seen.items()}
+    # The state has secrets, which no failure of a test may show.
+    seen["state"] = hashlib.sha256(seen["state"].encode()).hexdigest()
+    return {name: text.splitlines() for name, text in seen.items()}
+
+
+def changes(before: dict[str, list[str]], after: dict[str, list[str]]) -> list[str]:
+    return [f"{name}: {line}" for name in before for line in sorted({*before[name]} ^ {*after[name]})]
 
 
 def _states(site: Site) -> str:
@@ -121,7 +128,7 @@ def test_a_fresh_cluster_has_no_drift_and_a_look_changes_nothing(site: Site, api
     before = world(site, api)
     with budget.held(site, "drift"):
         clean(site)
-    assert world(site, api) == before
+    assert changes(before, world(site, api)) == []
     # And apply has nothing to do afterwards.
     code, events = site.run("plan", "--detailed-exitcode")
     assert code == 0, events[-1]
@@ -257,6 +264,10 @@ def test_what_is_changed_by_hand_is_found_and_named(site: Site, api: Api) -> Non
     identity = site.good("output")["outputs"]["identity"]["id"]
     _open_port(api)
     _orphan(api, identity)
+    (attached,) = [
+        each.id for each in api.compute.list_volume_attachments(api.tenancy).data if each.lifecycle_state == "ATTACHED"
+    ]
+    api.compute.detach_volume(attached)
     for host, command in BY_HAND.values():
         if command == "mallory":
             gid = site.root(CONTROLLER, "getent group people | cut -d : -f 3")
@@ -271,9 +282,12 @@ def test_what_is_changed_by_hand_is_found_and_named(site: Site, api: Api) -> Non
     found = named(data)
     cloud = {each for each in found if each[0] == "cloud"}
     assert found - cloud - ALSO == set(BY_HAND), data["findings"]
-    assert {(each[2], each[3]) for each in cloud if each[2] == "resource"} == {("resource", "ingress_security_rules")}
+    assert {(each[1].rpartition(".")[0], each[3]) for each in cloud if each[2] == "resource"} == {
+        ("module.network.oci_core_security_list", "ingress_security_rules"),
+        ("module.state_volume[0].oci_core_volume_attachment", ""),
+    }
     assert [each[1] for each in cloud if each[2] == "volume"] == ["drift-by-hand"]
-    assert len(cloud) == 2
+    assert len(cloud) == 3
     text = json.dumps(data)
     assert PASSWORD not in text
     assert all(each["fix"] and each["expected"] != each["seen"] for each in data["findings"]), data["findings"]
@@ -342,3 +356,35 @@ def test_a_host_that_is_off_is_named_and_one_that_does_not_answer_is_not_clean(s
     wait_for("it runs", lambda: api.compute.get_instance(instance).data.lifecycle_state == "RUNNING")
     site.until("it takes jobs", lambda: site.root(CONTROLLER, f"sinfo -h -n {NODE} -o %T") == "idle")
     clean(site)
+
+
+def test_the_controller_looks_by_itself(site: Site) -> None:
+    def looked() -> dict[str, str]:
+        site.root(CONTROLLER, "systemctl start gpucluster-drift.service")
+        text = site.root(CONTROLLER, "cat /var/lib/gpucluster/metrics/drift.prom")
+        return dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+
+    assert site.root(CONTROLLER, "systemctl is-active gpucluster-drift.timer") == "active"
+    found = {name: value for name, value in looked().items() if "timestamp" not in name}
+    assert set(found.values()) == {"0"}, (found, site.root(CONTROLLER, "journalctl -n 30 -u gpucluster-drift"))
+    counted = 'gpucluster_drift_findings{{area="{}",host="{}"}}'
+    places = (("hosts", CONTROLLER), ("hosts", NODE), ("slurm", ""), ("directory", ""), ("accounts", ""))
+    assert {counted.format(*place) for place in places} <= set(found)
+
+    site.root(NODE, "echo '# by hand' >> /etc/security/limits.d/90-gpucluster.conf")
+    site.root(CONTROLLER, "scontrol update partitionname=compute state=drain")
+    found = looked()
+    assert found[counted.format("hosts", NODE)] == "1"
+    assert found[counted.format("slurm", "")] == "1"
+    said = site.root(CONTROLLER, "journalctl --no-pager -n 30 -o cat -u gpucluster-drift")
+    file = "/etc/security/limits.d/90-gpucluster.conf"
+    assert f"{NODE}: file {file}: expected as apply left it, seen other content" in said
+    site.good("apply", "--yes")
+    site.root(CONTROLLER, "scontrol reconfigure")
+    assert looked()[counted.format("hosts", NODE)] == "0"
+    # A host that does not answer is not known. It has no finding, and that is not 0.
+    site.root(NODE, "mv /usr/local/bin/gpucluster-agent /usr/local/bin/gpucluster-agent.away")
+    found = looked()
+    site.root(NODE, "mv /usr/local/bin/gpucluster-agent.away /usr/local/bin/gpucluster-agent")
+    assert counted.format("hosts", NODE) not in found
+    assert found[f'gpucluster_drift_unknown{{area="hosts",host="{NODE}"}}'] == "1"

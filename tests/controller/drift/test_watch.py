@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import pytest
 from gpucluster.controller.drift import cluster, watch
 from gpucluster.controller.drift.__main__ import main
 from gpucluster.controller.host_commands import Answer
+from gpucluster.controller.users.config import HostLogins
 from gpucluster.node_agent.errors import Failed
 
 FILE = {"kind": "file", "name": "/etc/x", "expected": "as apply left it", "seen": "other content"}
@@ -41,7 +43,7 @@ class Hosts:
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(watch, "Config", SimpleNamespace(load=lambda _file: SimpleNamespace(hosts=None)))
-    monkeypatch.setattr(watch, "ReachableHosts", SimpleNamespace(of=lambda _logins: Hosts()))
+    monkeypatch.setattr(watch, "_permanent", lambda _logins: Hosts())
     monkeypatch.setattr(watch, "of_host", lambda: CLEAN)
     answer = {"slurm": {"findings": [FILE]}, "directory": {"error": "it does not answer"}}
     monkeypatch.setattr(cluster, "look", lambda: answer)
@@ -88,9 +90,16 @@ def test_a_failure_ends_with_its_status(
     site: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fails(_logins: Any) -> Any:
-        raise Failed("Slurm does not tell which are in service")
+        raise Failed("the configuration can't be read")
 
-    monkeypatch.setattr(watch, "ReachableHosts", SimpleNamespace(of=fails))
+    monkeypatch.setattr(watch, "_permanent", fails)
     assert main(["watch", "--metrics", str(site)]) == 1
-    assert "Slurm does not tell" in capsys.readouterr().err
+    assert "can't be read" in capsys.readouterr().err
     assert not (site / watch.METRICS_FILE).exists()
+
+
+def test_elastic_nodes_and_slurm_are_not_asked_for() -> None:
+    logins = {"head": "debian", "compute-1": "debian", "burst-e[1-8]": "opc", socket.gethostname(): "debian"}
+    found = watch._permanent(HostLogins(logins))
+    assert set(found.permanent) == {"head", "compute-1", socket.gethostname().split(".")[0]}
+    assert found.here not in found.logins
