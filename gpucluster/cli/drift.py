@@ -15,7 +15,7 @@ from gpucluster.text import count
 if TYPE_CHECKING:
     from gpucluster.drift.model import DriftFinding, DriftReport
 
-_WIDTH = 80
+_WIDTH, _SEEN = 80, 36
 # One screen of 24 lines has so many findings, beside a line for each area and the summary; and so many places that were
 # not compared.
 _MOST, _MOST_UNSEEN = 10, 3
@@ -49,7 +49,7 @@ def drift_text(name: str, found: DriftReport, *, details: bool = False) -> str:
         if each.area != area:
             lines.append(each.area)
             area = each.area
-        lines += _with_details(each) if details else [_cut(f"  {_place(each)}: {each.seen}")]
+        lines += _with_details(each) if details else [_short(each)]
     more = len(found.findings) - len(shown)
     if more:
         lines.append(f"  and {more} more: gpucluster drift --details")
@@ -66,12 +66,22 @@ def drift_text(name: str, found: DriftReport, *, details: bool = False) -> str:
     return "\n".join(lines)
 
 
-def _place(finding: DriftFinding) -> str:
-    return " ".join(part for part in (finding.where, finding.what, finding.name) if part)
+def _place(*parts: str) -> str:
+    return " ".join(part for part in parts if part)
+
+
+def _short(finding: DriftFinding) -> str:
+    """One line. Of a place that is too long the end stays, which names the thing."""
+    seen = finding.seen if len(finding.seen) <= _SEEN else f"{finding.seen[: _SEEN - 3]}..."
+    # The id of a resource is in the details.
+    name = "" if finding.name.startswith("ocid1.") else finding.name
+    place = _place(finding.where, finding.what, name)
+    room = _WIDTH - len(seen) - 4
+    return f"  {place if len(place) <= room else f'...{place[3 - room :]}'}: {seen}"
 
 
 def _with_details(finding: DriftFinding) -> Iterator[str]:
-    yield f"  {_place(finding)}"
+    yield f"  {_place(finding.where, finding.what, finding.name)}"
     yield f"    expected: {finding.expected}"
     yield f"    seen:     {finding.seen}"
     yield f"    fix:      {finding.fix}"
@@ -86,9 +96,7 @@ def _fixes(findings: Iterable[DriftFinding]) -> str:
     total = sum(1 for _ in findings)
     if by_apply == total:
         return f"to put it right: {APPLY}"
-    return (
-        f"{by_apply} of them are put right by {APPLY}; {rest}" if by_apply else "what helps: gpucluster drift --details"
-    )
+    return f"{by_apply} of them: {APPLY}; {rest}" if by_apply else "what helps: gpucluster drift --details"
 
 
 def _line(text: str, details: bool) -> str:

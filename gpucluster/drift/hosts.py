@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpucluster.drift.model import APPLY, Area, DriftFinding, Unseen
+from gpucluster.node_agent.drift.recorded import UNMANAGED
 from gpucluster.verdict.measurements import UNREACHABLE
 
 _SLURMCTLD = "slurmctld"
@@ -51,6 +52,7 @@ _FIXES = {
     "config": _RECONFIGURE,
     "node": _ON_SLURM,
     "partition": _ON_SLURM,
+    UNMANAGED: f"undo it by hand: {APPLY} takes it as known",
     "reservation": "when it is over: gpucluster ssh -- sudo scontrol delete reservation={name}",
 }
 
@@ -60,8 +62,6 @@ def _fix(kind: str, name: str, seen: str) -> str:
     first = name.partition(" ")[0]
     if kind == "node" and seen.startswith("drained"):
         return f"gpucluster ssh -- sudo scontrol update nodename={first} state=resume"
-    if kind == "file" and seen == "a file":
-        return f"remove it by hand; {APPLY} takes it as known"
     if kind == "entry":
         return _fix_of_entry(name, seen)
     if kind == "association":

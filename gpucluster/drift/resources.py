@@ -108,9 +108,8 @@ def unknown(findings: Findings) -> Iterator[DriftFinding]:
 
 
 def _unknown(resource: TaggedResource, fix: str) -> DriftFinding:
-    return DriftFinding(
-        Area.CLOUD, resource.kind.replace("_", " "), resource.name, resource.id, "no such resource", "exists", fix
-    )
+    kind = resource.kind.replace("_", " ")
+    return DriftFinding(Area.CLOUD, kind, resource.name, resource.id, "no such resource", "no state has it", fix)
 
 
 def elastic(
@@ -138,4 +137,4 @@ def elastic(
 
 def _stray(resource: TaggedResource, node: str, expected: str) -> DriftFinding:
     fix = f"oci compute instance terminate --instance-id {resource.id}"
-    return DriftFinding(Area.CLOUD, "elastic instance", node, resource.id, expected, "exists", fix)
+    return DriftFinding(Area.CLOUD, "elastic instance", node, resource.id, expected, "nothing will end it", fix)

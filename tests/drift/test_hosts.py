@@ -52,7 +52,8 @@ def test_what_could_not_be_compared_is_never_no_drift(answer: dict[str, Any], ar
 @pytest.mark.parametrize(
     ("kind", "name", "seen", "fix"),
     [
-        ("file", "/etc/sudoers.d/x", "a file", "remove it by hand; gpucluster apply takes it as known"),
+        ("unmanaged file", "/etc/sudoers.d/x", "a file", "undo it by hand: gpucluster apply takes it as known"),
+        ("file", "/etc/x", "a file", APPLY),
         ("unit", "slurmd.service", "failed", APPLY),
         ("package", "chrony", "not installed", APPLY),
         ("node", "compute-1", "drained by root", "scontrol update nodename=compute-1 state=resume"),

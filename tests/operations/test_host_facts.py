@@ -163,7 +163,7 @@ def test_an_interruption_leaves_nothing(place: Path, commands: Commands, monkeyp
         assert (place / ".gpucluster-verify" / "word").exists()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(host_facts, "_ask_hosts", interrupted)
+    monkeypatch.setattr(host_facts, "ask_hosts", interrupted)
     with pytest.raises(KeyboardInterrupt):
         _collect(place)
     assert list(place.iterdir()) == []

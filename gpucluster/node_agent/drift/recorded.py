@@ -19,7 +19,7 @@ import json
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,10 @@ DPKG = Path("/var/lib/dpkg/status")
 FSTAB, MOUNTS = Path("/etc/fstab"), Path("/proc/self/mounts")
 #: Of files that are larger, the record has size and time of change in place of a digest.
 READ_WHOLE = 1 << 20
-#: Folders in which a further file changes what a host does, and in which no program of a host writes by itself.
+#: Files of the system, and folders in which a further file changes what a host does: those in which no program of a
+#: host writes by itself.
 WATCHED = (
+    "/etc/crontab",
     "/etc/cron.d/*",
     "/etc/cron.daily/*",
     "/etc/cron.hourly/*",
@@ -41,10 +43,13 @@ WATCHED = (
     "/etc/modprobe.d/*",
     "/etc/modules-load.d/*",
     "/etc/pam.d/*",
+    "/etc/passwd",
     "/etc/profile.d/*",
     "/etc/security/limits.d/*",
     "/etc/slurm*/*",
+    "/etc/ssh/sshd_config",
     "/etc/ssh/sshd_config.d/*",
+    "/etc/sudoers",
     "/etc/sudoers.d/*",
     "/etc/sysctl.d/*",
     "/etc/systemd/*.d/*",
@@ -82,6 +87,8 @@ _COME_AND_GO = (
     "*/snap.*",
     "*/70-snap.*",
 )
+#: The kind of a finding about a file that no task wrote: an apply records it as it is.
+UNMANAGED = "unmanaged file"
 _UP = ("active", "reloading", "activating", "deactivating")
 _SECONDS = 30.0
 _KINDS = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a device"}
@@ -93,7 +100,7 @@ def finding(kind: str, name: str, expected: str, seen: str) -> Finding:
     """One difference, as JSON.
 
     Args:
-        kind: file, package, unit, mount.
+        kind: file, unmanaged file, package, unit, mount.
         name: the path of the file, the name of the package.
     """
     return {"kind": kind, "name": name, "expected": expected, "seen": seen}
@@ -106,7 +113,7 @@ def compare() -> dict[str, Any]:
         if record["format"] != FORMAT:
             return {"error": "another release of gpucluster has recorded what apply left. Run: gpucluster apply"}
         noted, snapshot = record["noted"], record["snapshot"]
-        found = [*files(noted["files"], snapshot["file"]), *packages(record.get("packages") or {})]
+        found = [*files(noted["files"], snapshot["file"], noted["units"]), *packages(record.get("packages") or {})]
         found += [*units(snapshot["unit"]), *mounts(snapshot["mount"])]
         return {"recorded": float(record["time"]), "findings": found}
     except FileNotFoundError:
@@ -118,11 +125,12 @@ def compare() -> dict[str, Any]:
 # ---- files
 
 
-def files(noted: Mapping[str, str], known: Mapping[str, str]) -> Iterator[Finding]:
+def files(noted: Mapping[str, str], known: Mapping[str, str], of_tasks: Collection[str] = ()) -> Iterator[Finding]:
     """Files that differ from what the record has.
 
     Args:
         noted: the files of tasks, with their states. `known`: all files that the record has.
+        of_tasks: units of tasks; whether they start at the next boot is compared by `units`.
     """
     for path in sorted(noted):
         before, now = noted[path], state_of(path)
@@ -131,9 +139,9 @@ def files(noted: Mapping[str, str], known: Mapping[str, str]) -> Iterator[Findin
     watched = {path for path in known if _is_of(path, WATCHED)}
     for path in sorted(watched.union(_present()) - set(noted)):
         before, now = known.get(path, "absent"), state_of(path)
-        own = _is_of(path, _COME_AND_GO) or _is_of(path, OF_PROGRAMS)
+        own = _is_of(path, _COME_AND_GO) or _is_of(path, OF_PROGRAMS) or _starts(path, of_tasks)
         if before != now and not own and not of_package(path):
-            yield finding("file", path, *_described(before, now))
+            yield finding(UNMANAGED, path, *_described(before, now))
 
 
 def _present() -> set[str]:
@@ -153,6 +161,12 @@ def _below(tree: str) -> Iterator[str]:
     for folder, folders, names in os.walk(tree):
         folders[:] = [name for name in folders if name != "__pycache__" and not os.path.ismount(f"{folder}/{name}")]
         yield from (f"{folder}/{name}" for name in [*folders, *names])
+
+
+def _starts(path: str, names: Collection[str]) -> bool:
+    """Whether it is the link by which one of these units starts at boot."""
+    folder, _, name = path.rpartition("/")
+    return folder.endswith((".wants", ".requires")) and name in names
 
 
 def of_package(path: str) -> bool:

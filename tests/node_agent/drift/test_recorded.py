@@ -136,15 +136,15 @@ CHANGES: dict[str, tuple[Callable[[Path], Any], list[str]]] = {
     "made again": (lambda root: (root / "home/keys").write_text("x"), ["file /home/keys: no file -> a file"]),
     "a rule of sudo": (
         lambda root: (root / "etc/sudoers.d/more").write_text("x"),
-        ["file /etc/sudoers.d/more: no file -> a file"],
+        ["unmanaged file /etc/sudoers.d/more: no file -> a file"],
     ),
     "a file of the image": (
         lambda root: (root / "etc/sudoers.d/site").write_text("x"),
-        ["file /etc/sudoers.d/site: as apply left it -> other content"],
+        ["unmanaged file /etc/sudoers.d/site: as apply left it -> other content"],
     ),
     "a program": (
         lambda root: (root / "usr/local/bin/agent").unlink(),
-        ["file /usr/local/bin/agent: a file -> no file"],
+        ["unmanaged file /usr/local/bin/agent: a file -> no file"],
     ),
     "a rotated key": (lambda root: (root / "etc/munge/munge.key").write_text("other-secret"), []),
     "the mode of a rotated key": (
@@ -187,6 +187,19 @@ def test_each_change_is_named_and_what_is_legitimate_is_not(host: Host, what: st
     assert host.found() == []
     change(host.root)
     assert host.found() == expected
+
+
+def test_a_link_to_a_unit_of_tasks_is_told_with_the_unit(host: Host) -> None:
+    folder = host.root / "etc/systemd/system/multi-user.target.wants"
+    folder.mkdir(parents=True)
+    host.record()
+    (folder / "slurmd.service").symlink_to("/lib/systemd/system/slurmd.service")
+    assert host.found() == []
+    (folder / "other.service").symlink_to("/lib/systemd/system/other.service")
+    assert host.found() == [
+        "unmanaged file /etc/systemd/system/multi-user.target.wants/other.service: "
+        "no file -> a link to /lib/systemd/system/other.service"
+    ]
 
 
 def test_what_an_update_of_the_distribution_has_changed_is_none(host: Host) -> None:
