@@ -68,6 +68,12 @@ from gpucluster.operations.directory_records import (
     UserChange as UserChange,
     UserEdit as UserEdit,
 )
+from gpucluster.drift.model import (
+    Area as Area,
+    DriftFinding as DriftFinding,
+    DriftReport as DriftReport,
+    Unseen as Unseen,
+)
 from gpucluster.operations.exposure import Exposure as Exposure, HostExposure as HostExposure
 from gpucluster.operations.generated_keys import GeneratedKey as GeneratedKey, GeneratedKeys as GeneratedKeys
 from gpucluster.operations.host_logs import JobLines as JobLines, JobTimes as JobTimes, LogFilter as LogFilter

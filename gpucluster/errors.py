@@ -21,6 +21,8 @@ All codes are listed here, so that each has one meaning::
     7    ReplacementError        nodes would be replaced; pass --replace-nodes to continue
     8    UnconfirmedError        (a PartlyDone) users, groups or a key are changed, but not every host has confirmed
     9    MovedError              the saved plan does not hold any more; nothing was changed
+    10   (none)                  drift: something differs; what could not be compared is in the report
+    11   (none)                  drift: nothing differs of what was compared, but not everything was
     130  Interrupted             Ctrl-C, SIGTERM or SIGHUP
 
 The library raises; only the command line turns an error into text and an exit code.
@@ -45,6 +47,8 @@ EXIT_DATA_GUARD = 6
 EXIT_REPLACEMENT = 7
 EXIT_UNCONFIRMED = UNCONFIRMED
 EXIT_MOVED = 9
+EXIT_DRIFT = 10
+EXIT_UNSEEN = 11
 EXIT_INTERRUPTED = 130
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ansible.module_utils import gpucluster_applied, gpucluster_fork_server
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.gpucluster_host_facts import UnsuitableHost, collected
+from ansible.module_utils.gpucluster_host_facts import UnsuitableHost, collected, wanted_packages
 from ansible.module_utils.gpucluster_units import Systemd, UnitFailed
 
 DOCUMENTATION = """
@@ -117,7 +117,8 @@ def _record(module: AnsibleModule, inputs: str, facts: Mapping[str, Any]) -> lis
     asked = {name: module.params[name] for name in gpucluster_applied.ASKED}
     # Of its system alone: a later look needs no other.
     asked["packages"] = {facts["system"]: asked["packages"][facts["system"]]}
-    host = gpucluster_applied.Host(facts, asked["hosts"], Systemd(module).show)
+    packages = wanted_packages(module.params, facts)
+    host = gpucluster_applied.Host(facts, asked["hosts"], Systemd(module).show, packages)
     differing: list[str] = gpucluster_applied.record(inputs, asked, host)
     return differing
 

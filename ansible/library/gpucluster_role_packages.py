@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ansible.module_utils import gpucluster_applied
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gpucluster_package_files import (
     APT,
@@ -82,6 +83,7 @@ def main() -> None:
             install(manage, missing, params["hint"])
         if surplus:
             remove(manage, surplus)
+        gpucluster_applied.note(packages=params["present"])
     module.exit_json(changed=bool(missing or surplus or left), packages=[*missing, *surplus])
 
 

@@ -7,6 +7,9 @@ every file below `TREES` by content, owner and mode, the other files that tasks 
 tasks started, the mounts of fstab, the boot, and the host's facts. Files that no task wrote are compared, too: a change
 of such a file only means that all tasks run.
 
+`gpucluster drift` compares less of the same record (`gpucluster.node_agent.drift.recorded`): what nothing of the
+cluster changes at run time. For it alone the record has the versions of packages.
+
 While a run works, its tasks note in `JOURNAL` what they left (`note`), and which of their commands a later run repeats
 all the same (`gpucluster_updates`). At its end `record` compares that with the disk:
 a file that was edited in between must not become the expected state. The record is removed as soon as a run begins to
@@ -20,6 +23,7 @@ import json
 import math
 import os
 import stat
+import subprocess
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -141,11 +145,13 @@ class Host:
         facts: of the host.
         permanent: the names of the cluster's permanent hosts.
         show: the properties of units, as systemd shows them.
+        packages: the names of those that every host of this kind has.
     """
 
     facts: Mapping[str, Any]
     permanent: Iterable[str]
     show: Callable[[list[str]], Mapping[str, Mapping[str, str]]]
+    packages: Iterable[str] = ()
 
 
 def snapshot(noted: Mapping[str, Any], host: Host) -> dict[str, dict[str, Any]]:
@@ -225,9 +231,15 @@ def begin(inputs: str) -> None:
     _write(JOURNAL, json.dumps({"inputs": inputs}) + "\n")
 
 
-def note(files: Iterable[str] = (), units: Iterable[str] = (), updates: Iterable[Mapping[str, Any]] = ()) -> None:
-    """Note what a task has left: its files as they are now, the units that it was about, and the commands that a later
-    run repeats.
+def note(
+    files: Iterable[str] = (),
+    units: Iterable[str] = (),
+    packages: Iterable[str] = (),
+    *,
+    updates: Iterable[Mapping[str, Any]] = (),
+) -> None:
+    """Note what a task has left: its files as they are now, the units and the packages that it was about, and the
+    commands that a later run repeats.
 
     Nothing is noted outside of an apply.
     """
@@ -236,7 +248,12 @@ def note(files: Iterable[str] = (), units: Iterable[str] = (), updates: Iterable
     except OSError:
         return
     with os.fdopen(journal, "a", encoding="utf-8") as file:
-        noted = {"files": {path: state_of(path) for path in files}, "units": list(units), "updates": list(updates)}
+        noted = {
+            "files": {path: state_of(path) for path in files},
+            "units": list(units),
+            "packages": list(packages),
+            "updates": list(updates),
+        }
         file.write(json.dumps(noted) + "\n")
 
 
@@ -250,6 +267,7 @@ def record(inputs: str, asked: Mapping[str, Any], host: Host) -> list[str]:
         UnitFailed: systemd does not answer.
     """
     noted: dict[str, Any] = {"files": {}, "units": [], "updates": []}
+    packages = set(host.packages)
     try:
         first, *lines = [json.loads(line) for line in JOURNAL.read_text(encoding="utf-8").splitlines()]
     except (OSError, ValueError):
@@ -261,13 +279,39 @@ def record(inputs: str, asked: Mapping[str, Any], host: Host) -> list[str]:
         noted["files"].update(line["files"])
         for kind in ("units", "updates"):
             noted[kind] += [each for each in line[kind] if each not in noted[kind]]
+        packages.update(line["packages"])
     seen = snapshot(noted, host)
     differing = differences({"file": noted["files"]}, {"file": {path: seen["file"][path] for path in noted["files"]}})
     if not differing:
         RECORD.parent.mkdir(mode=0o755, exist_ok=True)
         made = {"format": FORMAT, "inputs": inputs, "time": time.time(), "asked": asked, "noted": noted}
-        _write(RECORD, json.dumps({**made, "snapshot": seen}))
+        _write(RECORD, json.dumps({**made, "snapshot": seen, "packages": package_versions(packages)}))
     return differing
+
+
+def package_versions(names: Iterable[str]) -> dict[str, str]:
+    """The versions of those of these packages that are installed, and of Slurm's, ` held` behind those that are."""
+    chosen = set(names)
+    rows = _of_dpkg() if Path(PACKAGES[0]).is_file() else _of_rpm()
+    return {name: version for name, version in rows if name in chosen or name.startswith("slurm")}
+
+
+def _of_dpkg() -> Iterator[tuple[str, str]]:
+    name, status = "", ""
+    for line in Path(PACKAGES[0]).read_text(encoding="utf-8", errors="replace").splitlines():
+        if line.startswith("Package: "):
+            name, status = line[9:], ""
+        elif line.startswith("Status: "):
+            status = line[8:]
+        elif line.startswith("Version: ") and status.endswith(" installed"):
+            yield name, line[9:] + (" held" if status.startswith("hold ") else "")
+
+
+def _of_rpm() -> Iterator[tuple[str, str]]:
+    query = ["rpm", "--query", "--all", "--queryformat", r"%{NAME} %{VERSION}-%{RELEASE}\n"]
+    for line in subprocess.run(query, capture_output=True, text=True, check=False).stdout.splitlines():
+        name, _, version = line.partition(" ")
+        yield name, version
 
 
 def _write(path: Path, text: str) -> None:

@@ -274,6 +274,8 @@ def facts(user: str, key: str) -> dict[str, Any]:
         "health": has_unit("gpucluster-health"),
         "exporters": has_unit("gpucluster-exporter"),
         "backups": has_unit("gpucluster-backup"),
+        # The role people has installed the timer that looks for drift.
+        "drift": has_unit("gpucluster-drift"),
         # GPUs of this host have been divided by the role mig.
         "mig": has_unit("gpucluster-mig"),
         "grafana": has_unit("gpucluster-grafana"),
@@ -297,6 +299,25 @@ class UnsuitableHost(Exception):
     """The host can't be configured: its system is not supported, or it has no such login user."""
 
 
+def wanted_packages(asked: Mapping[str, Any], found: Mapping[str, Any]) -> list[str]:
+    """The packages that a host of this kind has.
+
+    Args:
+        asked: see `collected`. `found`: the facts of the host.
+
+    Raises:
+        UnsuitableHost: its system is not supported.
+    """
+    lists = asked["packages"].get(found["system"])
+    if lists is None:
+        raise UnsuitableHost(
+            f"{found['system']} is not supported; choose an image of {', '.join(asked['packages'])}, "
+            "or add this system to group_vars/all/packages.yml and vars/os"
+        )
+    for_time = ["time"] if found["can_set_time"] and not found["time_service"] else []
+    return [name for kind in (*asked["purposes"], *for_time) for name in lists[kind]]
+
+
 def collected(asked: Mapping[str, Any]) -> dict[str, Any]:
     """All facts, and those that depend on what this cluster wants of the host.
 
@@ -308,14 +329,7 @@ def collected(asked: Mapping[str, Any]) -> dict[str, Any]:
         UnsuitableHost: see there.
     """
     found = facts(asked["user"], asked["key"])
-    lists = asked["packages"].get(found["system"])
-    if lists is None:
-        raise UnsuitableHost(
-            f"{found['system']} is not supported; choose an image of {', '.join(asked['packages'])}, "
-            "or add this system to group_vars/all/packages.yml and vars/os"
-        )
-    for_time = ["time"] if found["can_set_time"] and not found["time_service"] else []
-    wanted = [name for kind in (*asked["purposes"], *for_time) for name in lists[kind]]
+    wanted = wanted_packages(asked, found)
     found["agent"] = program_checksum(Path(asked["agent"]))
     found["missing_packages"] = missing_packages(wanted)
     found["fuse"] = mounts_images(wanted, found["missing_packages"])

@@ -13,7 +13,7 @@ import base64
 import io
 import shlex
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from gpucluster.node_agent import version
 from gpucluster.node_agent.interpreter import PYTHON, PYTHON_IN_SHELL
@@ -68,6 +68,15 @@ _FACTS = ("__init__", "bounded", "errors", "programs", "versions", "facts/")
 _CLUSTER_FACTS = ("__init__", "conversation", "share", "rules/__init__", "rules/slurm_nodes", "facts/")
 
 
+#: What the program imports that compares a host with what apply left there.
+_DRIFT = (*_FACTS, "drift/")
+
+
+def drift_program() -> tuple[str, str]:
+    """What looks for drift of a host, as `facts_program`."""
+    return _sent("node_agent.drift.asked", {NODE_AGENT: _DRIFT})
+
+
 def facts_program(*, controller: bool) -> tuple[str, str]:
     """What collects the facts of a host for `verify`, as a program that is sent along with its input: the command for a
     shell on the host, and what stands before the program's own input. Nothing of it is ever on a disk there.
@@ -77,6 +86,16 @@ def facts_program(*, controller: bool) -> tuple[str, str]:
     """
     nodes = (*_FACTS, "foreign_folder") if controller else _FACTS
     packages = {NODE_AGENT: nodes, **({CONTROLLER: _CLUSTER_FACTS} if controller else {})}
+    return _sent(f"{CONTROLLER if controller else NODE_AGENT}.facts.__main__", packages)
+
+
+def _sent(module: str, packages: Mapping[str, Sequence[str]]) -> tuple[str, str]:
+    """A program that is sent along with its input: see `facts_program`.
+
+    Args:
+        module: of gpucluster, whose `main` runs.
+        packages: what is sent of each package.
+    """
     archive = _packed(
         {
             name: data
@@ -85,7 +104,7 @@ def facts_program(*, controller: bool) -> tuple[str, str]:
             if any(_is_of(name.removeprefix(f"gpucluster/{package}/"), each) for each in chosen)
         }
     )
-    return _sent_along(archive, f"gpucluster.{CONTROLLER if controller else NODE_AGENT}.facts.__main__")
+    return _sent_along(archive, f"gpucluster.{module}")
 
 
 #: What compares a host with what Ansible's tasks have left is theirs as well.

@@ -42,6 +42,8 @@ Exit codes:
   7    nodes would be replaced; pass --replace-nodes to continue
   8    users, groups or a key are changed, and not every host has confirmed it
   9    the saved plan does not hold any more; nothing was changed
+  10   drift: something differs
+  11   drift: nothing differs of what was compared, but not everything could be
   130  interrupted; run the same command again to continue"""
 
 
@@ -259,6 +261,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("list", "verify", "ssh"), "clusters"),
         "cp": "copying",
         **dict.fromkeys(("inventory", "output"), "clusters"),
+        "drift": "drift",
         "exposure": "exposure",
         "dashboard": "dashboard",
         **dict.fromkeys(("runs", "logs"), "history"),

@@ -30,6 +30,7 @@ from gpucluster.cluster.secrets import SecretOperations
 from gpucluster.cluster.slurm import SlurmOperations
 from gpucluster.cluster.state import StateOperations
 from gpucluster.dashboards.overview import Overview
+from gpucluster.drift.model import DriftReport
 from gpucluster.errors import TerraformError
 from gpucluster.events import Sink, ignore, warn
 from gpucluster.handover import iam
@@ -344,6 +345,18 @@ class Cluster:
             ToolError: there is no cluster, or the controller does not answer.
         """
         return reading.exposure(self._parts)
+
+    def drift(self) -> DriftReport:
+        """What is not as cluster.yml, Terraform's state and the last apply have it. It changes nothing.
+
+        A host that does not answer, and what else could not be compared, is in the result (`unseen`).
+
+        Raises:
+            ToolError: there is no cluster.
+            LockedError: another run holds it.
+            GpuClusterError: see `errors`; Terraform or the cloud refused.
+        """
+        return reading.drift(self._parts)
 
     def support_bundle(
         self, path: Path, *, since_h: int = SINCE_H, hosts: Sequence[str] = (), timeout: float = SUPPORT_TIMEOUT

@@ -19,6 +19,7 @@ from gpucluster.lifecycle.cluster_runs import ClusterRuns
 from gpucluster.lifecycle.configure import Configuration
 from gpucluster.lifecycle.data_guard import DataGuard, ShareLook
 from gpucluster.lifecycle.downloads import Downloads
+from gpucluster.lifecycle.drift import DriftDetection
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
 from gpucluster.lifecycle.host_reports import HostReporting
 from gpucluster.lifecycle.hosts import HostConnections, HostSources
@@ -99,6 +100,7 @@ class Phases:
     verification: Verification
     building: Building
     planning: Planning
+    drift: DriftDetection
     baking: Baking
     repair: Repair
     elastic_replacement: ElasticReplacement
@@ -326,22 +328,33 @@ def _phases(
         state=ControllerState(spec.name, programs.ssh, on_event),
         on_event=on_event,
     )
+    planning = Planning(
+        spec=spec,
+        provisioning=provisioning,
+        configuration=configuration,
+        record=connections.record,
+        directory=connections.directory,
+        draining=draining,
+        past_runs=lambda: past_runs(paths),
+        prices=lambda: price_list.read(paths),
+        version=__version__,
+        outputs=ownership.outputs,
+        on_event=on_event,
+    )
     return Phases(
         provisioning=provisioning,
         configuration=configuration,
         verification=verification,
         building=building,
-        planning=Planning(
+        planning=planning,
+        drift=DriftDetection(
             spec=spec,
             provisioning=provisioning,
-            configuration=configuration,
-            record=connections.record,
-            directory=connections.directory,
-            draining=draining,
-            past_runs=lambda: past_runs(paths),
-            prices=lambda: price_list.read(paths),
-            version=__version__,
-            outputs=ownership.outputs,
+            planning=planning,
+            hosts=connections.hosts,
+            tagged=clients.tagged,
+            ssh_client=programs.ssh,
+            bastion=clients.bastion,
             on_event=on_event,
         ),
         baking=baking,

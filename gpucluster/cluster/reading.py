@@ -14,6 +14,8 @@ from gpucluster.cloud import clusters as clouds
 from gpucluster.cloud.clusters import CloudContents
 from gpucluster.cluster.composition import Parts
 from gpucluster.dashboards.overview import Overview
+from gpucluster.drift.model import DriftReport
+from gpucluster.errors import ToolError
 from gpucluster.handover import iam
 from gpucluster.lifecycle.provision import network_compartment
 from gpucluster.operations import overview as overviews
@@ -52,6 +54,14 @@ def exposure(parts: Parts) -> Exposure:
     connections = parts.connections
     asked = Exposures(parts.spec, connections.controller, lambda: kubernetes_nodes(connections.control_plane))
     return asked.ask(datetime.now(UTC).date())
+
+
+def drift(parts: Parts) -> DriftReport:
+    """See `Cluster.drift`."""
+    if not parts.connections.controller.hosts():
+        raise ToolError("there is no cluster yet", hint="Run: gpucluster apply")
+    with parts.identity.runs.run("drift", prepares=True) as run:
+        return parts.phases.drift.look(run)
 
 
 def support_bundle(parts: Parts, path: Path, since_h: int, hosts: Sequence[str], timeout: float) -> SupportBundle:

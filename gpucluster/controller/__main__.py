@@ -25,6 +25,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "cluster-facts": (
         "gpucluster.controller.facts.__main__", "the facts of the cluster that `gpucluster verify` judges",
     ),
+    "drift": (
+        "gpucluster.controller.drift.__main__", "what of this host and the cluster is not as apply left it",
+    ),
     "health": (
         "gpucluster.controller.health.__main__", "the health service: reports of nodes, and drains for failed checks",
     ),

@@ -184,6 +184,16 @@ class HostConnections:
         self._open_bastion(outputs)
         return deployment
 
+    def look(self) -> Deployment:
+        """Find every host, let ssh reach them, and wait for none.
+
+        Raises:
+            GpuClusterError: nothing was applied yet, or the cloud refused.
+        """
+        deployment = self.locate()
+        self._sources.write(deployment.hosts)
+        return deployment
+
     def come_back(self, deployment: Deployment, nodes: Collection[str], deadline: float) -> dict[str, str]:
         """Wait until these nodes have booted from another disk, and return why one has not, by its name.
 

@@ -2,7 +2,7 @@
 
 Terraform compares with the cloud. What Ansible would do in the hosts is compared with the configuration record on the
 controller and with the directory, because a run of all roles takes longer than a plan may. A file that a user has
-edited on a host is not seen: apply writes it again.
+edited on a host is not seen: apply writes it again, and `drift` names it.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class Planning:
             GpuClusterError: see `errors`; nothing was created.
         """
         terraform = self._provisioning.prepare(run, preflight=preflight, only_look=True)
-        plan = self._plan(run, terraform)
+        plan = self.of(run, terraform)
         for warning in plan.warnings:
             warn(self._on_event, "cluster", warning)
         return plan
@@ -175,10 +175,11 @@ class Planning:
         Raises:
             MovedError: with what has moved. Nothing was changed.
         """
-        plan = self._plan(run, terraform)
+        plan = self.of(run, terraform)
         saved.require(SavedPlan(self._spec.name, plan.world, plan.to_dict()))
 
-    def _plan(self, run: Run, terraform: Terraform) -> ClusterPlan:
+    def of(self, run: Run, terraform: Terraform) -> ClusterPlan:
+        """What an apply would do, by a Terraform that is prepared."""
         with run.phase("plan"):
             values = self._outputs()
             outputs = handover.Outputs.parse(values) if values.get("cluster") else None

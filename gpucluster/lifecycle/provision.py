@@ -314,6 +314,10 @@ class Provisioning:
                 "state=power_down",
             )
 
+    def survey(self, terraform: Terraform) -> AdoptionSurvey:
+        """What the cloud has with the cluster's tags, compared with the state. Reads only."""
+        return self._survey(terraform)
+
     def plan(self, terraform: Terraform) -> tuple[TerraformPlan, Scaling]:
         """What would be changed, and what that would do to the hosts."""
         survey = self._survey(terraform)

@@ -41,6 +41,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "state-volume": ("gpucluster.node_agent.state_volume.__main__", "the controller's state on a volume of its own"),
     "versions": ("gpucluster.node_agent.versions", "versions of Slurm, container runtimes, the driver and others here"),
     "facts": ("gpucluster.node_agent.facts.__main__", "the facts of this host that `gpucluster verify` judges"),
+    "drift": ("gpucluster.node_agent.drift.__main__", "what on this host is not as the last apply left it"),
     "support": ("gpucluster.node_agent.support", "print what a support bundle takes from this host, as one line"),
     "check": ("gpucluster.node_agent.checks.__main__", "check this host: GPUs, RDMA, services, file systems"),
 }  # fmt: skip

@@ -44,6 +44,20 @@ class ResourceChange:
 
 
 @dataclass(frozen=True)
+class ResourceDrift:
+    """A resource that is not as the state has it: something else than Terraform has changed or removed it.
+
+    Args:
+        values: the values in the state and in the cloud, by attribute; empty for a resource that is gone. A secret is
+            never among them.
+    """
+
+    address: str
+    gone: bool
+    values: Mapping[str, tuple[Any, Any]] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
 class Attributes:
     """The attributes of a planned change, as in `ResourceChange`."""
 
@@ -130,6 +144,19 @@ def attributes_of(shown: Mapping[str, Any]) -> dict[str, Attributes]:
         shown: what `terraform show -json` prints of the plan file.
     """
     return {each["address"]: _attributes(each["change"]) for each in shown.get("resource_changes", ())}
+
+
+def drift_of(shown: Mapping[str, Any]) -> tuple[ResourceDrift, ...]:
+    """What has changed outside of Terraform.
+
+    Args:
+        shown: what `terraform show -json` prints of the file of a plan that only refreshes.
+    """
+    return tuple(
+        ResourceDrift(each["address"], each["change"]["actions"] == ["delete"], dict(_values(each["change"])))
+        for each in shown.get("resource_drift", ())
+        if each.get("mode") != "data" and each["change"]["actions"] != ["no-op"]
+    )
 
 
 def _attributes(change: Mapping[str, Any]) -> Attributes:

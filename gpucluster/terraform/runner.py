@@ -26,7 +26,7 @@ from gpucluster.terraform import diagnosis, messages, provider_lock, summary
 from gpucluster.terraform.backends import BackendConfig
 from gpucluster.terraform.diagnosis import Cause, Diagnosis, Lock
 from gpucluster.terraform.lock import WAIT, StateLock, holder
-from gpucluster.terraform.plan import Attributes, PlanReader, TerraformPlan, attributes_of
+from gpucluster.terraform.plan import Attributes, PlanReader, ResourceDrift, TerraformPlan, attributes_of, drift_of
 from gpucluster.terraform.program import environment, version_of
 from gpucluster.terraform.state import INIT, StateContents, TerraformState
 
@@ -288,6 +288,30 @@ class Terraform:
         file.chmod(0o600)
         needed = reader.needs_attributes or (with_values and reader.has_changes)
         return reader.plan(file, destroy=destroy, attributes=self._attributes(file) if needed else {})
+
+    def drift(self) -> tuple[ResourceDrift, ...]:
+        """What is in the cloud not as the state has it. Neither of both is changed.
+
+        Raises:
+            LockedError: another run holds the state.
+            TerraformError: Terraform refused.
+        """
+        file = self._paths.root / "drift.tfplan"
+        options = self._lock.options(self._lock_timeout)
+        try:
+            self._stream(
+                "plan",
+                lambda _message: None,
+                "gpucluster drift",
+                input=False,
+                out=str(file),
+                **options,
+                refresh_only=_flag(),
+            )
+            file.chmod(0o600)
+            return drift_of(bounded.loads(self._output_of(self._root, ("show", "-json", "-no-color", str(file)))))
+        finally:
+            file.unlink(missing_ok=True)
 
     def _attributes(self, file: Path) -> dict[str, Attributes]:
         return attributes_of(bounded.loads(self._output_of(self._root, ("show", "-json", "-no-color", str(file)))))

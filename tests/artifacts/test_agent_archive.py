@@ -19,9 +19,9 @@ from gpucluster.artifacts import agent_archive
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="they run as root")
 
 
-def _run(controller: bool, text: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def _run(sent: tuple[str, str], text: str, folder: Path) -> subprocess.CompletedProcess[str]:
     """As a shell on a host does, with a sudo that root does not need."""
-    command, program = agent_archive.facts_program(controller=controller)
+    command, program = sent
     python = shlex.quote(sys.executable)
     (folder / "sudo").write_text(f'#!/bin/sh\n[ "$1" = -n ] && shift 2 && exec {python} "$@"\n')
     (folder / "sudo").chmod(0o755)
@@ -33,7 +33,7 @@ def _run(controller: bool, text: str, folder: Path) -> subprocess.CompletedProce
 
 
 def test_the_facts_of_a_host_need_no_agent_there(tmp_path: Path) -> None:
-    done = _run(False, json.dumps({"users": ["root"]}), tmp_path)
+    done = _run(agent_archive.facts_program(controller=False), json.dumps({"users": ["root"]}), tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["user_ids"] == {"root": "0:0"}
 
@@ -41,9 +41,22 @@ def test_the_facts_of_a_host_need_no_agent_there(tmp_path: Path) -> None:
 def test_the_facts_of_a_cluster_need_no_agent_on_the_controller(tmp_path: Path) -> None:
     asked = {"token": "word", "host": {"users": ["root"]}, "share": None, "seconds": 60}
     # The second line of the conversation is there already.
-    done = _run(True, f"{json.dumps(asked)}\n\n", tmp_path)
+    done = _run(agent_archive.facts_program(controller=True), f"{json.dumps(asked)}\n\n", tmp_path)
     # ... and the end of the input right after it: nobody waits for the result.
     assert (done.returncode, json.loads(done.stdout)) == (1, {"progress": "token"}), done.stderr
+
+
+def test_the_drift_of_a_host_needs_no_agent_there(tmp_path: Path) -> None:
+    """This machine has no record, which is an answer. What is sent has all modules that it imports."""
+    done = _run(agent_archive.drift_program(), json.dumps({"cluster": True}), tmp_path)
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert set(answer["host"]) <= {"error", "recorded", "findings"}
+    assert "gpucluster apply" in answer["cluster_error"]
+    assert _run(agent_archive.drift_program(), "[]", tmp_path).returncode == 2
+    command, program = agent_archive.drift_program()
+    assert len(command) < 1_000
+    assert len(program) < 38_000
 
 
 @pytest.mark.parametrize("controller", [False, True])

@@ -75,6 +75,7 @@ READS: Mapping[str, tuple[str, ...]] = {
     "backup": (),
     "cp": (":/etc/hostname", "."),
     "dashboard": (),
+    "drift": (),
     "exposure": (),
     "image list": (),
     "group list": (),

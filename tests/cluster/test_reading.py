@@ -29,7 +29,7 @@ def test_nothing_exists_and_nothing_is_started(fresh: Cluster, tmp_path: Path) -
     assert not (tmp_path / "home").exists()
 
 
-@pytest.mark.parametrize("question", ["exposure", "overview"])
+@pytest.mark.parametrize("question", ["drift", "exposure", "overview"])
 def test_what_needs_a_cluster_says_so(fresh: Cluster, question: str, tmp_path: Path) -> None:
     with pytest.raises(ToolError, match=r"gpucluster apply|no cluster|nothing is known"):
         getattr(fresh, question)()

@@ -18,7 +18,12 @@ def commands(text: str) -> list[str]:
 
 
 def test_there_are_translations() -> None:
-    assert [file.name for file in TRANSLATIONS] == ["README.ja.md", "first-cluster.ja.md", "kubernetes.ja.md", "oke.ja.md"]
+    assert [file.name for file in TRANSLATIONS] == [
+        "README.ja.md",
+        "first-cluster.ja.md",
+        "kubernetes.ja.md",
+        "oke.ja.md",
+    ]
 
 
 @pytest.mark.parametrize("file", TRANSLATIONS, ids=lambda file: file.name)

@@ -263,6 +263,20 @@ CASES: dict[str, Case] = {
         {'gpucluster_backup_last_success_timestamp_seconds{node="ctl"}': f"590{LONG}",
          'gpucluster_backup_overdue_seconds{node="ctl"}': f"300{LONG}"},
     ),
+    "DriftFound": _one(
+        'gpucluster_drift_findings{node="ctl", area="hosts", host="gpu-1"}', f"2{LONG}", f"0{LONG}", area="hosts", host="gpu-1"
+    ),
+    "DriftNotKnown": Case(
+        {'gpucluster_drift_unknown{node="ctl", area="hosts", host="gpu-1"}': "1x400"},
+        {'gpucluster_drift_unknown{node="ctl", area="hosts", host="gpu-1"}': "1x200 0x200"},
+        at="150m",
+        labels={"area": "hosts", "host": "gpu-1"},
+    ),
+    "DriftNotLooked": Case(
+        {'gpucluster_drift_looked_timestamp_seconds{node="ctl"}': "0x600"},
+        {'gpucluster_drift_looked_timestamp_seconds{node="ctl"}': "0+30x600"},
+        at="200m",
+    ),
     "MaintenanceNotReserved": Case(
         {f"gpucluster_maintenance_reserved{{{EVENT}}}": f"0{LONG}", f"{_STARTS}{{{EVENT}}}": f"50000{LONG}"},
         {f"gpucluster_maintenance_reserved{{{EVENT}}}": f"0{LONG}", f"{_STARTS}{{{EVENT}}}": f"500000{LONG}"},

@@ -9,6 +9,7 @@ import pytest
 
 from gpucluster.autoscaler.daemon.metrics import Metrics
 from gpucluster.controller.backup import schedule
+from gpucluster.controller.drift import watch
 from gpucluster.controller.health import metrics as health
 from gpucluster.controller.monitor import slurm_metrics
 from gpucluster.dashboards import boards, metrics
@@ -36,6 +37,7 @@ OURS = {
     "monitor": set(slurm_metrics.METRICS),
     "health": set(health._HELP),
     "backup": set(schedule.METRICS),
+    "drift": set(watch.METRICS),
     "autoscaler": of_the_autoscaler(),
 }
 

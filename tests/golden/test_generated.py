@@ -22,6 +22,7 @@ import pytest
 from gpucluster import environment, shapes
 from gpucluster.autoscaler.daemon.metrics import Metrics
 from gpucluster.controller.backup import schedule
+from gpucluster.controller.drift import watch
 from gpucluster.controller.health import metrics as health
 from gpucluster.controller.monitor import slurm_metrics
 from gpucluster.dashboards import metrics, nominal
@@ -184,6 +185,7 @@ def _metric_tables() -> dict[str, str]:
         "slurm": metrics.table({name: each.help for name, each in slurm_metrics.METRICS.items()}),
         "health": metrics.table(health._HELP),
         "backup": metrics.table(schedule.METRICS),
+        "drift": metrics.table(watch.METRICS),
         "autoscaler": metrics.table(autoscaler),
         "others": others,
     }

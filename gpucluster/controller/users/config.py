@@ -71,6 +71,11 @@ class Config:
     password_scheme: str = ""
 
     @property
+    def written_file(self) -> Path:
+        """What `cluster` has written into the directory: see `written`."""
+        return self.hosts_file.with_name("written.json")
+
+    @property
     def name(self) -> str:
         """The first label of the suffix: the cluster's name."""
         return self.suffix.split(",", 1)[0].split("=", 1)[1]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
-from gpucluster.controller.users import kubernetes, nss
+from gpucluster.controller.users import kubernetes, nss, written
 from gpucluster.controller.users.config import Config
+from gpucluster.controller.users.desired import DesiredUser
 from gpucluster.controller.users.homes import Homes
 from gpucluster.controller.users.ldap import Ldap
 from gpucluster.controller.users.outcome import UserOutcomes, partly
@@ -40,12 +41,17 @@ class DirectoryController:
         self, state: DirectoryState, homes: Mapping[str, int] | None = None, reserved: frozenset[int] = frozenset()
     ) -> Plan:
         """An empty plan. Without `homes`, the owners of the existing homes are read."""
-        return Plan(self.config, state, self.local, self.homes.owners() if homes is None else homes, reserved)
+        before = written.described(state)
+        plan = Plan(self.config, state, self.local, self.homes.owners() if homes is None else homes, reserved)
+        plan.before = before
+        return plan
 
-    def apply(self, plan: Plan) -> bool:
-        """Apply a plan to the directory; returns whether there was anything to do."""
+    def apply(self, plan: Plan, asked_for: Collection[DesiredUser] = ()) -> bool:
+        """Apply a plan to the directory; returns whether there was anything to do. `asked_for`: of these users."""
         records = plan.records
         self.ldap.apply(records)
+        confirmed = written.asked_for(asked_for, plan.state)
+        written.record(self.config.written_file, plan.before, written.described(plan.state), confirmed)
         if records:
             nss.expire_cache()
             self.tell_kubernetes()

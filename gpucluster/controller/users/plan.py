@@ -33,6 +33,7 @@ class Plan:
         homes: name -> owner of the existing home directories. A home that outlived the directory still shows its uid.
         reserved_uids: uids that are requested for other users in the same request.
         new_users: users who did not exist before.
+        before: the state before any change, as `written.described` compares it.
     """
 
     config: Config
@@ -41,6 +42,7 @@ class Plan:
     homes: Mapping[str, int]
     reserved_uids: Set[int] = frozenset()
     new_users: set[str] = field(default_factory=set, init=False)
+    before: Mapping[str, Mapping[str, str]] = field(default_factory=dict, init=False)
     _entries: list[str] = field(default_factory=list)
     _base_tree: list[str] = field(default_factory=list)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from gpucluster.controller.users import base_tree, hosts, lock, values
+from gpucluster.controller.users import base_tree, hosts, lock, values, written
 from gpucluster.controller.users.access import Access
 from gpucluster.controller.users.config import Config
 from gpucluster.controller.users.controller import DirectoryController
@@ -72,6 +72,9 @@ class UserService:
             lock_held: the caller holds the lock already, as the restore of a backup does.
         """
         with nullcontext() if lock_held else lock.held():
+            if lock_held:
+                # The directory is that of the backup: what was written into the one before does not count.
+                written.forget(self.config.written_file)
             return base_tree.make(self._controller, desired_hosts)
 
     def revoke_hosts(self, permanent: Sequence[str]) -> bool:
@@ -231,7 +234,7 @@ class UserService:
         outcome = outcome or UserOutcomes()
         for desired in users:
             outcome.attempt(desired.name, lambda desired=desired: self._set_password(plan, desired))  # type: ignore[misc]
-        outcome.general = self._controller.apply(plan) or outcome.general
+        outcome.general = self._controller.apply(plan, users) or outcome.general
         for desired in users:
             user = plan.user(desired.name)
             outcome.attempt(desired.name, lambda user=user: self._homes.make(user))  # type: ignore[misc]
