@@ -23,6 +23,7 @@ from gpucluster.handover.names import (
 from gpucluster.handover.networks import cluster_networks
 from gpucluster.handover.nodes import container_storage, nccl
 from gpucluster.handover.outputs import Outputs
+from gpucluster.handover.slurm_accounts import accounting
 from gpucluster.node_agent.rules import mig
 from gpucluster.spec import PROVIDERS, ClusterSpec, ControllerSpec, LoginSpec, PoolSpec
 from gpucluster.spec.defaults import systems_of
@@ -261,6 +262,7 @@ def _slurm_variables(spec: ClusterSpec, members: Members, hardware_emulated: boo
         "slurm_default_minutes": _minutes(spec.slurm.default_job_hours),
         "slurm_max_minutes": _minutes(spec.slurm.max_job_hours),
         "slurm_user_limits": spec.slurm.user_limits.model_dump(),
+        "slurm_accounts_wanted": accounting(spec),
         "slurm_extra_config": dict(spec.slurm.extra_config),
         "slurm_default_partition": default,
         "slurm_pools": [

@@ -45,7 +45,11 @@ pools:
     ocpus: 2
     memory_gb: 16
     image: {{operating_system: Oracle Linux, version: "9"}}
-slurm: {{user_limits: {{submitted_jobs: 4}}}}
+slurm:
+  user_limits: {{submitted_jobs: 4}}
+  qos: {{urgent: {{priority: 9, preempts: [normal]}}}}
+  accounts:
+    vision: {{fairshare: 3, qos: [normal, urgent], limits: {{cpu_hours: 1000}}, users: [alice]}}
 backup: {{certificate: backup.pem, schedule: weekly, keep: 2}}
 users:
   people:
@@ -307,6 +311,27 @@ srun --nodelist=$(hostname) true && touch ran
 scontrol shutdown
 sacctmgr shutdown
 """
+
+
+def test_accounts_and_qos_of_the_file_hold(site: Folk) -> None:
+    """A job of a QOS takes the node from another one, which waits again; a user without the account has neither."""
+    config = site.sh("scontrol show config | tr -d ' '")
+    for line in ("AccountingStorageEnforce=associations,limits,qos,safe", "PriorityType=priority/multifactor"):
+        assert line in config
+    assert "PreemptType=preempt/qos" in config
+    submit = "sbatch --parsable --output=/dev/null --exclusive --time=5 --account=vision"
+    site.idle()
+    waits = site.person("alice", f"{submit} --wrap '{ENDLESS}'").stdout.strip()
+    site.runs(waits)
+    urgent = site.person("alice", f"{submit} --qos=urgent --wrap '{ENDLESS}'").stdout.strip()
+    try:
+        site.runs(urgent)
+        state = site.sh(f"scontrol --oneliner show job {waits}")
+        assert "JobState=PENDING" in state, state
+        assert "Restarts=1 " in state, state
+    finally:
+        site.sh(f"scancel {waits} {urgent}")
+        site.idle()
 
 
 def test_root_of_a_node_runs_nothing_on_the_controller_and_ends_nothing(site: Folk) -> None:
