@@ -64,6 +64,7 @@ class PoolPolicy:
         max_nodes: how many nodes may exist at once.
         compute_cluster_id: of an RDMA pool; no job spans two compute clusters.
         baked: new nodes boot into slurmd; otherwise `join.yml` configures them.
+        machine: what is paid for a node and what Slurm counts of it, as `handover.billing` writes it.
         node: with Kubernetes, what a new node will be; None with Slurm.
     """
 
@@ -77,6 +78,7 @@ class PoolPolicy:
     instance_configuration_id: str
     compute_cluster_id: str | None = None
     baked: bool = False
+    machine: Mapping[str, Any] = field(default_factory=dict)
     node: NewNode | None = None
 
     def owns(self, node: str) -> bool:

@@ -252,6 +252,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
     "Look": {
         **dict.fromkeys(("status", "list", "verify", "ssh", "inventory", "output"), "clusters"),
         "exposure": "exposure",
+        "cost": "cost",
         "dashboard": "dashboard",
         **dict.fromkeys(("runs", "logs"), "history"),
     },

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.cloud.providers import ControllerAccess
+from gpucluster.handover.billing import billed_machine
 from gpucluster.handover.kubernetes import node_labels, offered
 from gpucluster.handover.names import elastic_names, elastic_prefix
 from gpucluster.handover.outputs import Outputs, PoolOutput
@@ -111,6 +112,7 @@ def _pool_policy(name: str, pool: PoolSpec, output: PoolOutput, baked: bool) -> 
         "instance_configuration_id": output.instance_configuration_id,
         "compute_cluster_id": output.compute_cluster_id,
         "baked": baked,
+        "machine": billed_machine(pool),
     }
 
 

@@ -9,6 +9,7 @@ from gpucluster import shapes
 from gpucluster.artifacts.releases import ReleaseSet
 from gpucluster.cloud.members import PoolMember
 from gpucluster.handover.autoscaling import Autoscaling, autoscaler_policy, maintenance_reader
+from gpucluster.handover.billing import billed_hosts
 from gpucluster.handover.expectations import node_expectation
 from gpucluster.handover.kubernetes import controller_variables, kubernetes_variables, pool_variables
 from gpucluster.handover.names import (
@@ -119,6 +120,7 @@ def inventory(
                 **_health_variables(spec),
                 **_monitoring_variables(spec, outputs),
                 "people_backup_schedule": _backup_schedule(spec),
+                "people_billed_hosts": billed_hosts(spec, outputs, members),
                 **_container_variables(spec, software),
                 **_autoscaler_variables(spec, outputs, autoscaling, hardware_emulated),
             },

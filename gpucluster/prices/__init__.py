@@ -28,7 +28,7 @@ from gpucluster.node_agent import bounded
 #: Where Oracle publishes the list; an item for each part, in this currency.
 URL = "https://apexapps.oracle.com/pls/apex/cetools/api/v1/products/?currencyCode=USD"
 CURRENCY = "USD"
-_MODEL = "PAY_AS_YOU_GO"
+MODEL = "PAY_AS_YOU_GO"
 #: The whole list has some 600 parts, and less than 1 MB.
 MOST_BYTES = 16 * 2**20
 
@@ -105,7 +105,7 @@ def _prices(item: Mapping[str, Any]) -> Iterator[float]:
         for localization in item["currencyCodeLocalizations"]
         if localization["currencyCode"] == CURRENCY
         for price in localization["prices"]
-        if price["model"] == _MODEL
+        if price["model"] == MODEL
     ]
     if values:
         yield float(max(values))

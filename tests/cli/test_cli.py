@@ -95,7 +95,7 @@ def test_every_command_explains_itself() -> None:
         "init", "validate", "plan", "apply", "status", "verify", "replace", "rollout", "ssh", "inventory", "output",
         "destroy", "local", "image", "autoscaler", "preflight", "policies", "user", "group", "backup",
         "restore", "slurm", "kubernetes", "kubeconfig", "kubectl", "software", "state", "list", "runs", "logs",
-        "dashboard", "job", "exposure", "support-bundle", "controller", "rotate",
+        "dashboard", "job", "exposure", "cost", "support-bundle", "controller", "rotate",
     }  # fmt: skip
 
 

@@ -74,6 +74,7 @@ READS: Mapping[str, tuple[str, ...]] = {
     "autoscaler status": (),
     "backup": (),
     "dashboard": (),
+    "cost": (),
     "exposure": (),
     "image list": (),
     "group list": (),

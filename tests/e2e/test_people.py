@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -332,6 +333,24 @@ def test_accounts_and_qos_of_the_file_hold(site: Folk) -> None:
     finally:
         site.sh(f"scancel {waits} {urgent}")
         site.idle()
+
+
+def test_what_it_has_cost_is_seconds_of_instances_times_their_price(site: Folk) -> None:
+    """The sum of all rows is that of the recorded hosts; the job of before has a part of the node."""
+    found = site.good("cost", "--by", "account")
+    hosts = json.loads(site.sh("cat /var/lib/gpucluster-directory/billed-hosts.json"))
+    assert {host["pool"] for host in hosts} == {"controller", "compute"}
+    until = datetime.fromisoformat(found["until"]).timestamp()
+    # Oracle's list of the package: a core 0.03, a GB 0.002 an hour.
+    expected = sum((until - host["began"]) / 3600 * (2 * 0.03 + 16 * 0.002) for host in hosts)
+    assert found["total"]["total"] == pytest.approx(expected, rel=0.02)
+    rows = {row["key"]: row for row in found["rows"]}
+    assert rows["vision"]["job"] > 0
+    assert rows["vision"]["total"] == rows["vision"]["job"]
+    assert rows["-"]["service"] > rows["-"]["idle"] * 0.5 > 0
+    assert (found["unpriced"], found["uncovered"]) == ({}, {})
+    sums = [site.good("cost", "--by", by, "--until", found["until"])["total"]["total"] for by in ("day", "pool")]
+    assert sums == pytest.approx([expected, expected], rel=0.01)
 
 
 def test_root_of_a_node_runs_nothing_on_the_controller_and_ends_nothing(site: Folk) -> None:

@@ -20,6 +20,7 @@ from gpucluster.autoscaler.daemon.boot_reports import BootReports
 from gpucluster.autoscaler.daemon.booting_nodes import BootingNodes
 from gpucluster.autoscaler.daemon.clock import SteadyClock
 from gpucluster.autoscaler.daemon.executor import InstanceLauncher, Sent, WorkQueue
+from gpucluster.autoscaler.daemon.instance_record import InstanceRecord
 from gpucluster.autoscaler.daemon.interfaces import CloudApi, HookSpool, LedgerStore, Slurm
 from gpucluster.autoscaler.daemon.logs import DaemonLog
 from gpucluster.autoscaler.daemon.metrics import Metrics
@@ -115,6 +116,7 @@ class AutoscalerLoop:
         self._requests = join_requests.Requests(state)
         self._boot_reports = BootReports(boot_reports, cloud.address) if boot_reports else None
         self._booting = BootingNodes(booting, cloud.address, clock=self._clock) if booting else None
+        self._record = InstanceRecord(state)
         self._memory: Memory | None = None
         self._problems: dict[str, str] = {}
         self._last_success: float | None = None
@@ -225,6 +227,9 @@ class AutoscalerLoop:
                 prolog_markers.publish(self._up, nodes, jobs)
         sent, in_flight = self._launcher.collect()
         instances = self._observe_cloud(memory)
+        with self._part("instance record"):
+            if instances is not None:
+                self._record.observe(instances, self._policy.pools, self._clock())
         joined = self._requests.results()
         late = self._late(memory, instances)
         joining = self._requests.waiting() | {str(key) for key in self._joins.keys}
