@@ -58,7 +58,7 @@ def cost_text(found: CostReport) -> str:
     if found.uncovered:
         names = ", ".join(list(found.uncovered)[:5]) + (" and others" if len(found.uncovered) > 5 else "")  # noqa: PLR2004
         hours = sum(found.uncovered.values())
-        lines.append(f"! {hours:.1f} hours of jobs are on nodes that no record has, and are not counted: {names}")
+        lines.append(f"! {hours:.1f} hours of jobs were before nodes were recorded, and are not counted: {names}")
     if found.unsure_hours:
         lines.append(
             f"! the end of instances was not seen: {found.unsure_hours:.1f} hours too many are counted, at most"

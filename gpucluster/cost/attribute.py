@@ -48,17 +48,25 @@ def attribute(
             yield from _of_host(host, pending, price_of(host), following, window, cuts)
 
 
-def uncovered(runs: Iterable[JobRun], shares: Iterable[Share], window: tuple[float, float]) -> Mapping[str, float]:
-    """By node, the seconds of runs for which no instance is known."""
+def uncovered(
+    runs: Iterable[JobRun], shares: Iterable[Share], window: tuple[float, float], recorded_since: float
+) -> Mapping[str, float]:
+    """By node, the seconds of runs for which no instance is known.
+
+    A run has its nodes some seconds before their instances are launched, and keeps them until Slurm notices that an
+    instance has ended; one that did not get its nodes never had any instance. So only runs of before the records count.
+
+    Args:
+        recorded_since: since when instances are recorded.
+    """
+    covered = {(id(share.run), share.host.name) for share in shares if share.run is not None}
     left: defaultdict[str, float] = defaultdict(float)
     for run in runs:
         seconds = min(run.end, window[1]) - max(run.begin, window[0])
-        for name in run.nodes if seconds > 0 else ():
-            left[name] += seconds
-    for share in shares:
-        if share.run is not None:
-            left[share.host.name] -= share.end - share.begin
-    return {name: seconds for name, seconds in sorted(left.items()) if seconds > 1.0}
+        for name in run.nodes if seconds > 0 and run.begin < recorded_since else ():
+            if (id(run), name) not in covered:
+                left[name] += seconds
+    return dict(sorted(left.items()))
 
 
 def part_of(run: JobRun, host: Hardware) -> float:

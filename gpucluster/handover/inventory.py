@@ -95,6 +95,7 @@ def inventory(
         software: the release files for the hosts.
     """
     every = [outputs.controller, *outputs.login, *(node for nodes in members.values() for node in nodes)]
+    billed = billed_hosts(spec, outputs, members)
     addresses = [{"name": host.name, "address": host.private_ip, "id": host.id} for host in every]
 
     def group(
@@ -120,9 +121,9 @@ def inventory(
                 **_health_variables(spec),
                 **_monitoring_variables(spec, outputs),
                 "people_backup_schedule": _backup_schedule(spec),
-                "people_billed_hosts": billed_hosts(spec, outputs, members),
+                "people_billed_hosts": billed,
                 **_container_variables(spec, software),
-                **_autoscaler_variables(spec, outputs, autoscaling, hardware_emulated),
+                **_autoscaler_variables(spec, outputs, autoscaling, hardware_emulated=hardware_emulated, hosts=billed),
             },
             "children": {
                 "controller": group(
@@ -419,13 +420,20 @@ def _container_variables(spec: ClusterSpec, software: ReleaseSet) -> dict[str, A
 
 
 def _autoscaler_variables(
-    spec: ClusterSpec, outputs: Outputs, autoscaling: Autoscaling | None, hardware_emulated: bool
+    spec: ClusterSpec,
+    outputs: Outputs,
+    autoscaling: Autoscaling | None,
+    *,
+    hardware_emulated: bool,
+    hosts: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     if autoscaling is None:
         return {"autoscaler_policy": None, "autoscaler_wheels": None, "autoscaler_maintenance": None}
     wheels, elastic = autoscaling.wheels, bool(spec.elastic_pools)
     return {
-        "autoscaler_policy": autoscaler_policy(spec, outputs, autoscaling, hardware_emulated=hardware_emulated)
+        "autoscaler_policy": autoscaler_policy(
+            spec, outputs, autoscaling, hardware_emulated=hardware_emulated, hosts=hosts
+        )
         if elastic
         else None,
         "autoscaler_wheels": str(wheels) if wheels else None,

@@ -16,7 +16,7 @@ from gpucluster.cost.attribute import attribute, uncovered
 from gpucluster.cost.model import HostInterval, JobRun, PriceOf, Share
 from gpucluster.cost.report import By, CostRow
 from gpucluster.errors import InputError, ToolError
-from gpucluster.lifecycle.hourly_price import machine_price, source_of
+from gpucluster.lifecycle.hourly_price import source_of
 from gpucluster.node_agent import bounded
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.prices import Machine, PriceList
@@ -38,7 +38,7 @@ class CostReport:
         since, until: ISO 8601, in the time zone of the cluster.
         currency: of all money. `source`: where the prices are from.
         unpriced: shape -> hours of instances without a known price. They are not in the money.
-        uncovered: node -> hours of jobs for which no instance is recorded. They are not in the money.
+        uncovered: node -> hours of jobs of before instances were recorded. They are not in the money.
         unsure_hours: of instances whose end nobody saw: the money of so many hours is too much, at most.
     """
 
@@ -101,12 +101,13 @@ class Costs:
         end = min(_moment(until, zone), now) if until else now
         if begin >= end:
             raise InputError("the time to report is empty", hint="Give --since before --until, and not in the future")
-        hosts, jobs = self._records(begin, end)
+        hosts, jobs, recorded_since = self._records(begin, end)
         lists = self._lists()
         price_of = prices_of(lists, spec.autoscaler.prices, spec.cloud.price_factor)
         calendar = report.days((begin, end), zone)
         shares = list(attribute(hosts, jobs, price_of, window=(begin, end), cuts=calendar.begins))
         rows = report.summarize(shares, by, calendar)
+        missing = uncovered(jobs, shares, (begin, end), recorded_since)
         return CostReport(
             by,
             _iso(begin, zone),
@@ -116,16 +117,16 @@ class Costs:
             prices.CURRENCY,
             source_of(lists[-1], spec.autoscaler.prices, spec.cloud.price_factor),
             _unpriced(shares),
-            {name: round(seconds / _HOUR, 4) for name, seconds in uncovered(jobs, shares, (begin, end)).items()},
+            {name: round(seconds / _HOUR, 4) for name, seconds in missing.items()},
             round(sum(host.unsure for host in hosts if begin < host.end <= end) / _HOUR, 4),
         )
 
-    def _records(self, begin: float, end: float) -> tuple[list[HostInterval], list[JobRun]]:
+    def _records(self, begin: float, end: float) -> tuple[list[HostInterval], list[JobRun], float]:
         command = _USAGE.format(since=shlex.quote(repr(begin)), until=shlex.quote(repr(end)))
         done = self._controller.ask(command, timeout=_SECONDS)
         try:
             answer = bounded.loads(done.stdout, _MOST_BYTES)
-            return records.hosts(answer["hosts"]), records.runs(answer["jobs"])
+            return records.hosts(answer["hosts"]), records.runs(answer["jobs"]), float(answer["recorded_since"])
         except (ValueError, KeyError, TypeError, AttributeError):
             said = " ".join((done.stderr or done.stdout).split())[-300:]
             hint = "Run: gpucluster apply. An older controller has no record of what there was"
@@ -140,11 +141,8 @@ def prices_of(lists: Sequence[PriceList], own: Mapping[str, float], factor: floa
     """
 
     def of_host(host: HostInterval) -> list[tuple[float, float | None]]:
-        sold = host.machine
-        machine = Machine(
-            host.shape, int(sold.get("gpus", 0)), float(sold.get("ocpus", 0)), float(sold.get("memory_gb", 0))
-        )
-        return [(_day(each.updated), machine_price(machine, each, own, factor)) for each in lists]
+        machine = Machine.of(host.machine)
+        return [(_day(each.updated), prices.hourly(machine, each, own, factor)) for each in lists]
 
     return of_host
 

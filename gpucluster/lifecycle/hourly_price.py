@@ -52,7 +52,7 @@ def hourly_price(
     unknown: set[str] = set()
 
     def price_of(machine: Machine) -> float:
-        price = machine_price(machine, listed, own, factor)
+        price = prices.hourly(machine, listed, own, factor)
         if price is None:
             unknown.add(machine.shape)
         return price or 0.0
@@ -66,15 +66,6 @@ def hourly_price(
         prices.CURRENCY,
         source_of(listed, own, factor),
     )
-
-
-def machine_price(machine: Machine, listed: PriceList, own: Mapping[str, float], factor: float) -> float | None:
-    """What an hour of a machine costs; None if that is not known."""
-    price = own.get(machine.shape)
-    if price is not None:
-        return price
-    of_list = listed.of_machine(machine)
-    return None if of_list is None else of_list * factor
 
 
 def _permanent(values: Mapping[str, Any], price_of: Callable[[Machine], float]) -> float:

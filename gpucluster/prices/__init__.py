@@ -47,6 +47,12 @@ class Machine:
     ocpus: float = 0
     memory_gb: float = 0
 
+    @classmethod
+    def of(cls, sold: Mapping[str, Any]) -> Machine:
+        """Of a record with these names; what it lacks is 0."""
+        size = (float(sold.get(name) or 0) for name in ("ocpus", "memory_gb"))
+        return cls(str(sold.get("shape", "")), int(sold.get("gpus") or 0), *size)
+
 
 @dataclass(frozen=True)
 class PriceList:
@@ -85,6 +91,20 @@ class PriceList:
         ]
         known = [price * amount for price, amount in costs if price is not None]
         return sum(known) if costs and len(known) == len(costs) else None
+
+
+def hourly(machine: Machine, listed: PriceList, own: Mapping[str, float], factor: float) -> float | None:
+    """What an hour of a machine costs a cluster; None if that is not known.
+
+    Args:
+        own: the prices of `autoscaler.prices_file`, by shape: they come first.
+        factor: `cloud.price_factor`, for the list.
+    """
+    price = own.get(machine.shape)
+    if price is not None:
+        return price
+    of_list = listed.of_machine(machine)
+    return None if of_list is None else of_list * factor
 
 
 @cache

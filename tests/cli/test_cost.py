@@ -54,7 +54,7 @@ def test_what_is_not_counted_is_named(said: Any) -> None:
     text = said(found(unpriced={"BM.X": 3.0}, uncovered={f"n{number}": 1.0 for number in range(7)}, unsure_hours=2.0))
     assert "! BM.X has no known price: 3.0 hours of it are not counted" in text
     assert (
-        "! 7.0 hours of jobs are on nodes that no record has, and are not counted: n0, n1, n2, n3, n4 and others"
+        "! 7.0 hours of jobs were before nodes were recorded, and are not counted: n0, n1, n2, n3, n4 and others"
         in text
     )
     assert "2.0 hours too many are counted, at most" in text

@@ -221,7 +221,7 @@ def test_a_node_that_fails_is_paid_until_its_instance_ends_and_the_next_run_is_o
     runs = [run(1, ["a"], HOUR, 2.5 * HOUR, gpus=8), run(1, ["a"], 3.5 * HOUR, 5 * HOUR, gpus=8)]
     found = shares(hosts, runs)
     assert uses(found) == [("idle", 0, 1, 1.0), ("job", 1, 2, 1.0), ("idle", 3, 3.5, 1.0), ("job", 3.5, 5, 1.0)]
-    assert uncovered(runs, found, (0.0, 10 * HOUR)) == {"a": 0.5 * HOUR}
+    assert uncovered(runs, found, (0.0, 10 * HOUR), 9 * HOUR) == {}
 
 
 def test_while_two_instances_have_a_name_the_job_is_on_the_newer_one() -> None:
@@ -236,4 +236,6 @@ def test_a_shape_without_a_price_has_hours_and_no_money() -> None:
 
 def test_a_run_on_a_node_that_no_record_has_is_named() -> None:
     runs = [run(1, ["gone"], 0.0, HOUR, gpus=1)]
-    assert uncovered(runs, shares([], runs), (0.0, 10 * HOUR)) == {"gone": HOUR}
+    assert uncovered(runs, shares([], runs), (0.0, 10 * HOUR), HOUR) == {"gone": HOUR}
+    # A node that was recorded, and never launched: its job waited.
+    assert uncovered(runs, shares([], runs), (0.0, 10 * HOUR), 0.0) == {}

@@ -58,7 +58,7 @@ def host(name: str, began: float, ended: float | None = None, **more: Any) -> di
 def asked(
     hosts: list[dict[str, Any]], jobs: str = "", *, text: str = TEXT, lists: tuple[PriceList, ...] = LISTS
 ) -> tuple[Costs, ControllerDouble]:
-    controller = ControllerDouble(json.dumps({"hosts": hosts, "jobs": jobs}))
+    controller = ControllerDouble(json.dumps({"hosts": hosts, "jobs": jobs, "recorded_since": NOW - 10.0}))
     spec: ClusterSpec = loads(text)
     return Costs(spec, cast(ControllerConnection, controller), lambda: lists), controller
 
@@ -105,7 +105,7 @@ def test_own_prices_hold_at_any_time_and_the_factor_for_the_list(tmp_path: Any) 
     (tmp_path / "prices.yml").write_text("BM.GPU4.8: 10.0\n")
     file = str(tmp_path / "cluster.yml")
     spec = loads(TEXT + "autoscaler: {prices_file: prices.yml}\n", file)
-    controller = ControllerDouble(json.dumps({"hosts": [host("gpu-1", NOW - HOUR)], "jobs": ""}))
+    controller = ControllerDouble(json.dumps({"hosts": [host("gpu-1", NOW - HOUR)], "jobs": "", "recorded_since": 0.0}))
     found = Costs(spec, cast(ControllerConnection, controller), lambda: LISTS).report("pool", None, None, NOW)
     assert found.total.total == pytest.approx(10.0)
     cheaper = TEXT.replace("provider: local", "provider: local, price_factor: 0.5")

@@ -74,9 +74,12 @@ def usage(since: float, until: float) -> dict[str, Any]:
     Raises:
         Failed: the accounting does not answer, or a record can't be read.
     """
-    rows = [*_recorded(HOSTS), *instances(INSTANCES)]
-    there = [row for row in rows if row["began"] < until and (row["ended"] is None or row["ended"] > since)]
-    return {"hosts": there, "jobs": sacct(since, until)}
+    kinds = (_recorded(HOSTS), instances(INSTANCES))
+    there = [
+        row for rows in kinds for row in rows if row["began"] < until and (row["ended"] is None or row["ended"] > since)
+    ]
+    recorded = max((min(row["began"] for row in rows) for rows in kinds if rows), default=until)
+    return {"hosts": there, "recorded_since": recorded, "jobs": sacct(since, until)}
 
 
 def instances(file: Path) -> list[dict[str, Any]]:

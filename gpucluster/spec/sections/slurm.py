@@ -133,6 +133,12 @@ class AccountSpec(SpecPart):
         default=None,
         description="QOS of its jobs that ask for none. `null`: `normal`, or the first of `qos` without it.",
     )
+    monthly_budget: Price | None = Field(
+        default=None,
+        description="Money of a calendar month, in the currency of the price list, for its jobs and those of accounts "
+        "below it. When it is spent, no new elastic nodes are launched for them; running jobs go on. `null`: no limit.",
+        examples=[20000],
+    )
     users: tuple[UserName, ...] = Field(
         default=(),
         max_length=1000,

@@ -55,6 +55,7 @@ def test_what_was_there_in_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     commands.prints("sacct", "7|alice|vision|11|12|cpu=1|a\n")
     found = usage.usage(25.0, 90061.0)
     assert ([row["name"] for row in found["hosts"]], found["jobs"]) == (["a"], "7|alice|vision|11|12|cpu=1|a\n")
+    assert found["recorded_since"] == 10.0
     (call,) = commands.calls("sacct")
     assert "--duplicates" in call
     assert "--starttime=1970-01-01T00:00:25 --endtime=1970-01-02T01:01:01" in call
