@@ -26,8 +26,9 @@ def cost(context: Context, by: By, since: str | None, until: str | None, *, as_j
     """Report what the instances of the cluster have cost, and for whom.
 
     Money is seconds of instances times their price. A job has of each of its nodes the largest of its parts of
-    processors, memory and GPUs. UNUSED is what jobs on a node leave of it, IDLE what nodes without a job cost, SERVICES
-    the controller and login nodes. Volumes, file systems and traffic are not in it.
+    processors, memory and GPUs. HELD is the part of JOBS in which GPUs had no process. UNUSED is what jobs on a node
+    leave of it, IDLE what nodes without a job cost, SERVICES the controller and login nodes. Volumes, file systems and
+    traffic are not in it.
     """
     if as_json:
         context.output = "json"
@@ -41,13 +42,19 @@ def cost_text(found: CostReport) -> str:
     from gpucluster.cli.output import table
     from gpucluster.cost.model import Use
 
-    uses = (Use.JOB, Use.UNUSED, Use.IDLE, Use.SERVICE)
+    uses = (Use.UNUSED, Use.IDLE, Use.SERVICE)
     most = _MOST_JOBS if found.by == "job" else len(found.rows)
     rows = [
-        [row.key, *(f"{row.money.get(use, 0.0):.2f}" for use in uses), f"{row.total:.2f}"]
+        [
+            row.key,
+            f"{row.money.get(Use.JOB, 0.0):.2f}",
+            "?" if found.held_unknown else f"{row.held:.2f}",
+            *(f"{row.money.get(use, 0.0):.2f}" for use in uses),
+            f"{row.total:.2f}",
+        ]
         for row in [*found.rows[:most], found.total]
     ]
-    lines = [table(rows, [found.by.upper(), "JOBS", "UNUSED", "IDLE", "SERVICES", "TOTAL"]), ""]
+    lines = [table(rows, [found.by.upper(), "JOBS", "HELD", "UNUSED", "IDLE", "SERVICES", "TOTAL"]), ""]
     if len(found.rows) > most:
         lines.append(f"{count(len(found.rows) - most, 'more job')}: with --json")
     lines += [
@@ -59,6 +66,8 @@ def cost_text(found: CostReport) -> str:
         names = ", ".join(list(found.uncovered)[:5]) + (" and others" if len(found.uncovered) > 5 else "")  # noqa: PLR2004
         hours = sum(found.uncovered.values())
         lines.append(f"! {hours:.1f} hours of jobs were before nodes were recorded, and are not counted: {names}")
+    if found.held_unknown:
+        lines.append(f"! which GPUs of jobs had no process is not known: {found.held_unknown}")
     if found.unsure_hours:
         lines.append(
             f"! the end of instances was not seen: {found.unsure_hours:.1f} hours too many are counted, at most"

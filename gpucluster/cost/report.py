@@ -26,12 +26,14 @@ class CostRow:
         money: of each use that there is.
         hours: hours of whole instances, of each use.
         unpriced_hours: those without a known price; they are not in `money`.
+        held: of the money of jobs, that of GPUs which had no process.
     """
 
     key: str
     money: Mapping[Use, float] = field(default_factory=dict)
     hours: Mapping[Use, float] = field(default_factory=dict)
     unpriced_hours: float = 0.0
+    held: float = 0.0
 
     @property
     def total(self) -> float:
@@ -43,6 +45,7 @@ class CostRow:
         return {
             "key": self.key,
             **{use.value: round(self.money.get(use, 0.0), 6) for use in Use},
+            "held": round(self.held, 6),
             "total": round(self.total, 6),
             "hours": {use.value: round(hours, 4) for use, hours in sorted(self.hours.items())},
             "unpriced_hours": round(self.unpriced_hours, 4),
@@ -87,16 +90,20 @@ def month(at: float, zone: tzinfo) -> tuple[float, float]:
     return midnight(first, zone), midnight(following, zone)
 
 
-def summarize(shares: Iterable[Share], by: By, calendar: Days | None = None) -> list[CostRow]:
+def summarize(
+    shares: Iterable[Share], by: By, calendar: Days | None = None, held: Mapping[str, float] | None = None
+) -> list[CostRow]:
     """One row for each key, the dearest first; days in their order.
 
     Args:
         calendar: with `day`; the shares must be cut at its days.
+        held: job -> the part of it, from 0 to 1, in which its GPUs had no process.
     """
     key_of = _key(by, calendar)
     money: defaultdict[str, defaultdict[Use, float]] = defaultdict(lambda: defaultdict(float))
     hours: defaultdict[str, defaultdict[Use, float]] = defaultdict(lambda: defaultdict(float))
     unpriced: defaultdict[str, float] = defaultdict(float)
+    unused: defaultdict[str, float] = defaultdict(float)
     for share in shares:
         key = key_of(share)
         hours[key][share.use] += share.hours
@@ -104,8 +111,24 @@ def summarize(shares: Iterable[Share], by: By, calendar: Days | None = None) -> 
             unpriced[key] += share.hours
         else:
             money[key][share.use] += share.money
-    rows = [CostRow(key, dict(money[key]), dict(used), unpriced[key]) for key, used in hours.items()]
+            if held and share.run is not None:
+                unused[key] += share.money * held.get(share.run.id, 0.0)
+    rows = [CostRow(key, dict(money[key]), dict(used), unpriced[key], unused[key]) for key, used in hours.items()]
     return sorted(rows, key=lambda row: row.key) if by == "day" else sorted(rows, key=lambda row: (-row.total, row.key))
+
+
+def held_parts(gpu_hours: Mapping[str, float], shares: Iterable[Share]) -> dict[str, float]:
+    """The part of each job in which its GPUs had no process.
+
+    Args:
+        gpu_hours: job -> hours of GPUs without a process.
+    """
+    had: defaultdict[str, float] = defaultdict(float)
+    for share in shares:
+        run = share.run
+        if run is not None and run.id in gpu_hours:
+            had[run.id] += run.resources.gpus / max(len(run.nodes), 1) * (share.end - share.begin) / 3600.0
+    return {job: min(gpu_hours[job] / hours, 1.0) for job, hours in had.items() if hours > 0}
 
 
 def total(rows: Sequence[CostRow]) -> CostRow:
@@ -115,6 +138,7 @@ def total(rows: Sequence[CostRow]) -> CostRow:
         {use: sum(row.money.get(use, 0.0) for row in rows) for use in Use},
         {use: sum(row.hours.get(use, 0.0) for row in rows) for use in Use},
         sum(row.unpriced_hours for row in rows),
+        sum(row.held for row in rows),
     )
 
 

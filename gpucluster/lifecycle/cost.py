@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +17,7 @@ from gpucluster.cost.attribute import attribute, uncovered
 from gpucluster.cost.model import HostInterval, JobRun, PriceOf, Share
 from gpucluster.cost.report import By, CostRow
 from gpucluster.errors import InputError, ToolError
+from gpucluster.handover.names import monitoring_host
 from gpucluster.lifecycle.hourly_price import source_of
 from gpucluster.node_agent import bounded
 from gpucluster.operations.controller import ControllerConnection
@@ -27,6 +29,8 @@ _USAGE = "sudo -n gpucluster-agent accounts usage --since {since} --until {until
 _SECONDS = 400.0
 _MOST_BYTES = 512 * 2**20
 _HOUR = 3600.0
+_QUERY = "sudo -n /usr/local/bin/gpucluster-agent monitor query"
+_QUERY_SECONDS = 100.0
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,7 @@ class CostReport:
         currency: of all money. `source`: where the prices are from.
         unpriced: shape -> hours of instances without a known price. They are not in the money.
         uncovered: node -> hours of jobs of before instances were recorded. They are not in the money.
+        held_unknown: why it is not known which GPUs had no process; empty if it is.
         unsure_hours: of instances whose end nobody saw: the money of so many hours is too much, at most.
     """
 
@@ -52,6 +57,7 @@ class CostReport:
     unpriced: Mapping[str, float]
     uncovered: Mapping[str, float]
     unsure_hours: float
+    held_unknown: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -66,6 +72,7 @@ class CostReport:
             "unpriced": dict(self.unpriced),
             "uncovered": dict(self.uncovered),
             "unsure_hours": self.unsure_hours,
+            "held_unknown": self.held_unknown,
         }
 
 
@@ -106,7 +113,8 @@ class Costs:
         price_of = prices_of(lists, spec.autoscaler.prices, spec.cloud.price_factor)
         calendar = report.days((begin, end), zone)
         shares = list(attribute(hosts, jobs, price_of, window=(begin, end), cuts=calendar.begins))
-        rows = report.summarize(shares, by, calendar)
+        without_process, held_unknown = self._held(begin, end)
+        rows = report.summarize(shares, by, calendar, report.held_parts(without_process, shares))
         missing = uncovered(jobs, shares, (begin, end), recorded_since)
         return CostReport(
             by,
@@ -119,7 +127,24 @@ class Costs:
             _unpriced(shares),
             {name: round(seconds / _HOUR, 4) for name, seconds in missing.items()},
             round(sum(host.unsure for host in hosts if begin < host.end <= end) / _HOUR, 4),
+            held_unknown,
         )
+
+    def _held(self, begin: float, end: float) -> tuple[dict[str, float], str]:
+        """Job -> hours of its GPUs without a process, as the job's report has them; or why they are not known."""
+        if not self._spec.monitoring.enabled:
+            return {}, "monitoring is off"
+        expression = f"max_over_time(gpucluster:job_gpus_idle:hours[{max(round(end - begin), 1)}s])"
+        text = json.dumps({"queries": [{"name": "held", "expr": expression, "time": end}]})
+        try:
+            done = self._controller.ask(_QUERY, host=monitoring_host(self._spec), text=text, timeout=_QUERY_SECONDS)
+            answer = bounded.loads(done.stdout)
+            rows = answer["results"]["held"]
+            return {str(row["labels"]["job_id"]): float(row["values"][-1][1]) for row in rows}, ""
+        except (ToolError, InputError) as error:
+            return {}, error.what
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError):
+            return {}, "Prometheus does not answer"
 
     def _records(self, begin: float, end: float) -> tuple[list[HostInterval], list[JobRun], float]:
         command = _USAGE.format(since=shlex.quote(repr(begin)), until=shlex.quote(repr(end)))

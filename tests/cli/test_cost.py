@@ -16,7 +16,10 @@ from gpucluster.cost.report import CostRow, total
 from gpucluster.lifecycle.cost import CostReport
 from tests.spec.spec_texts import MINIMAL
 
-ROWS = [CostRow("vision", {Use.JOB: 120.5}), CostRow("-", {Use.IDLE: 30.0, Use.UNUSED: 4.0, Use.SERVICE: 2.25})]
+ROWS = [
+    CostRow("vision", {Use.JOB: 120.5}, held=20.25),
+    CostRow("-", {Use.IDLE: 30.0, Use.UNUSED: 4.0, Use.SERVICE: 2.25}),
+]
 
 
 def found(**changes: Any) -> CostReport:
@@ -44,9 +47,9 @@ def said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 def test_a_table_with_a_sum(said: Any) -> None:
     lines = [line.split() for line in said(found()).splitlines()]
-    assert lines[0] == ["ACCOUNT", "JOBS", "UNUSED", "IDLE", "SERVICES", "TOTAL"]
-    assert lines[1] == ["vision", "120.50", "0.00", "0.00", "0.00", "120.50"]
-    assert lines[3] == ["total", "120.50", "4.00", "30.00", "2.25", "156.75"]
+    assert lines[0] == ["ACCOUNT", "JOBS", "HELD", "UNUSED", "IDLE", "SERVICES", "TOTAL"]
+    assert lines[1] == ["vision", "120.50", "20.25", "0.00", "0.00", "0.00", "120.50"]
+    assert lines[3] == ["total", "120.50", "20.25", "4.00", "30.00", "2.25", "156.75"]
     assert lines[-1][:2] == ["USD,", "2026-11-01T00:00:00+01:00"]
 
 
@@ -58,6 +61,9 @@ def test_what_is_not_counted_is_named(said: Any) -> None:
         in text
     )
     assert "2.0 hours too many are counted, at most" in text
+    text = said(found(held_unknown="monitoring is off"))
+    assert "! which GPUs of jobs had no process is not known: monitoring is off" in text
+    assert text.splitlines()[1].split()[2] == "?"
 
 
 def test_json_and_many_jobs(said: Any) -> None:

@@ -47,3 +47,13 @@ def test_rows_are_the_dearest_first_and_days_in_order() -> None:
     assert (report.total(rows).total, report.total(rows).hours[Use.IDLE]) == (20.0, 2.0)
     calendar = report.days((0.0, 3 * HOUR), UTC)
     assert [row.key for row in report.summarize(shares, "day", calendar)] == ["1970-01-01"]
+
+
+def test_the_part_of_a_job_in_which_its_gpus_had_no_process() -> None:
+    run = JobRun("7", "alice", "vision", ["gpu-1", "gpu-2"], Hardware(gpus=8), 0.0)
+    shares = [Share(0.0, HOUR, HOST, Use.JOB, 0.5, 10.0, run), Share(0.0, HOUR, HOST, Use.JOB, 0.5, 10.0, run)]
+    assert report.held_parts({"7": 2.0, "8": 1.0}, shares) == {"7": 0.25}
+    assert report.held_parts({"7": 20.0}, shares) == {"7": 1.0}
+    assert report.held_parts({"7": 1.0}, [Share(0.0, HOUR, HOST, Use.JOB, 1.0, 1.0, RUN)]) == {}
+    (row,) = report.summarize(shares, "job", held={"7": 0.25})
+    assert (row.total, row.held, row.to_dict()["held"]) == (10.0, 2.5, 2.5)

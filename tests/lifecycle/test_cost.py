@@ -12,12 +12,15 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from gpucluster.cost.model import Use
 from gpucluster.errors import InputError, ToolError
 from gpucluster.lifecycle.cost import CostReport, Costs
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.prices import PriceList
+from gpucluster.process import Completed
 from gpucluster.spec import ClusterSpec, loads
-from tests.doubles.controller import ControllerDouble
+from tests.doubles.controller import Asked, ControllerDouble
+from tests.doubles.controller import said as reply
 from tests.spec.spec_texts import MINIMAL
 
 TEXT = MINIMAL + "software: {timezone: Europe/Berlin}\n"
@@ -128,3 +131,29 @@ def test_a_cluster_without_accounting_and_a_controller_without_records() -> None
         costs = Costs(loads(TEXT), cast(ControllerConnection, ControllerDouble(answer)), lambda: LISTS)
         with pytest.raises(ToolError, match="no records for costs"):
             costs.report("user", None, None, NOW)
+
+
+def test_gpus_without_a_process_are_a_part_of_their_job() -> None:
+    begin = moment(2026, 11, 18)
+    jobs = f"7|alice|vision|{begin:.0f}|{begin + 2 * HOUR:.0f}|cpu=32,mem=1G,gres/gpu=4|gpu-1\n"
+    series = [{"labels": {"job_id": "7"}, "values": [[NOW, 2.0]]}, {"labels": {"job_id": "9"}, "values": [[NOW, 5.0]]}]
+    spec = loads(TEXT + "monitoring: {enabled: true}\n")
+    rows = {"hosts": [host("gpu-1", 0.0)], "jobs": jobs, "recorded_since": 0.0}
+
+    def answer(asked: Asked) -> Completed:
+        if "monitor query" not in asked.command:
+            return reply(json.dumps(rows))
+        assert "max_over_time(gpucluster:job_gpus_idle:hours[10800s])" in asked.text
+        return reply(json.dumps({"prometheus": True, "results": {"held": series}}))
+
+    def held(controller: ControllerDouble) -> tuple[float, str]:
+        costs = Costs(spec, cast(ControllerConnection, controller), lambda: LISTS)
+        found = costs.report("account", "2026-11-18", "2026-11-18T03:00", NOW)
+        assert found.total.money[Use.JOB] == 16.0
+        return found.total.held, found.held_unknown
+
+    # Two of its eight GPU hours.
+    assert held(ControllerDouble(answer)) == (4.0, "")
+    without = ControllerDouble(lambda asked: reply("" if "query" in asked.command else json.dumps(rows)))
+    assert held(without) == (0.0, "Prometheus does not answer")
+    assert report(host("gpu-1", 0.0)).held_unknown == "monitoring is off"
