@@ -17,6 +17,7 @@ from gpucluster.cluster.kubernetes import KubernetesOperations as KubernetesOper
 from gpucluster.cluster.secrets import SecretOperations as SecretOperations
 from gpucluster.cluster.slurm import SlurmOperations as SlurmOperations
 from gpucluster.cluster.state import StateOperations as StateOperations
+from gpucluster.cost.report import CostRow as CostRow
 from gpucluster.dashboards.addresses import Subject as Subject
 from gpucluster.dashboards.overview import Overview as Overview
 from gpucluster.errors import (
@@ -45,6 +46,7 @@ from gpucluster.events import Event as Event, EventKind as EventKind
 from gpucluster.handover.iam import Policies as Policies
 from gpucluster.jobs.report.build import JobReport as JobReport
 from gpucluster.lifecycle.adoption import Recovered as Recovered
+from gpucluster.lifecycle.cost import CostReport as CostReport
 from gpucluster.lifecycle.plan import ClusterPlan as ClusterPlan
 from gpucluster.lifecycle.repair import Fix as Fix
 from gpucluster.lifecycle.result import RunResult as RunResult

@@ -95,6 +95,11 @@ class ClusterPaths:
         return self.root / "price-list.json"
 
     @property
+    def earlier_price_lists(self) -> Path:
+        """The lists before it, by their day: what something has cost is counted with the prices of its time."""
+        return self.root / "price-lists"
+
+    @property
     def lock(self) -> Path:
         """The lock of this cluster; it names its holder."""
         return self.root / "lock.json"

@@ -49,6 +49,7 @@ SSH_AUTHORITY = Path("/etc/gpucluster/authority/ssh_ca.pub")
 # Of /etc/passwd; users have ids from 1000 to 65533 on every system.
 PASSWD_COLONS, FIRST_UID, NOBODY = 6, 1000, 65534
 SLURM_LIMITS = Path("/etc/gpucluster/slurm-limits")
+SLURM_ACCOUNTS = Path("/var/lib/gpucluster-directory/slurm-accounts.json")
 SLURM_CONF = Path("/etc/slurm/slurm.conf")
 PLUGSTACK = Path("/etc/slurm/plugstack.conf")
 # PAM's module, by the directories of Debian's packages, those of the release's own recipe, and Enterprise Linux.
@@ -269,6 +270,8 @@ def facts(user: str, key: str) -> dict[str, Any]:
         "slurm_adopt": any(any(Path("/").glob(f"{place}/pam_slurm_adopt.so")) for place in ADOPT),
         # Limits of users that the role slurm has set.
         "slurm_limits": SLURM_LIMITS.exists(),
+        # Accounts and QOS of cluster.yml that it has made.
+        "slurm_accounts": SLURM_ACCOUNTS.exists(),
         "autoscaler": has_unit("gpucluster-autoscaler"),
         "maintenance": has_unit("gpucluster-maintenance"),
         "health": has_unit("gpucluster-health"),

@@ -64,6 +64,7 @@ class PoolPolicy:
         max_nodes: how many nodes may exist at once.
         compute_cluster_id: of an RDMA pool; no job spans two compute clusters.
         baked: new nodes boot into slurmd; otherwise `join.yml` configures them.
+        machine: what is paid for a node and what Slurm counts of it, as `handover.billing` writes it.
         node: with Kubernetes, what a new node will be; None with Slurm.
     """
 
@@ -77,6 +78,7 @@ class PoolPolicy:
     instance_configuration_id: str
     compute_cluster_id: str | None = None
     baked: bool = False
+    machine: Mapping[str, Any] = field(default_factory=dict)
     node: NewNode | None = None
 
     def owns(self, node: str) -> bool:
@@ -95,6 +97,25 @@ class PolicyLimits:
     max_nodes: int | None = None
     max_launches_per_hour: int | None = None
     max_cost_per_hour: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """What accounts may spend in a calendar month until no new node is launched for their jobs.
+
+    Args:
+        amounts: account -> money. `currency`: of it, and of the prices.
+        parents: account -> the account above it: jobs count for both.
+        prices: pool -> price of an hour; None if it is not known.
+        hosts: the permanent hosts, as rows of `controller.accounts.usage`.
+    """
+
+    amounts: Mapping[str, float]
+    parents: Mapping[str, str]
+    prices: Mapping[str, float | None]
+    currency: str
+    timezone: str
+    hosts: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +190,7 @@ class Policy:
         compartment_id: of the elastic nodes.
         kubernetes: with the scheduler kubernetes, how its API is reached.
         reboots: whether the health service reboots nodes where that may fix them.
+        budgets: of accounts; None where none has one.
         hardware_checks: the checks whose failure shows that the physical host is bad, which is reported to Oracle; none
             where nothing is reported.
     """
@@ -186,6 +208,7 @@ class Policy:
     identity: str = ""
     reboots: bool = False
     hardware_checks: frozenset[str] = frozenset()
+    budgets: Budgets | None = None
 
     @classmethod
     def load(cls, file: Path = CONFIG_FILE) -> Policy:
@@ -227,6 +250,7 @@ class Policy:
                 identity=str(raw.get("identity", "")),
                 reboots=bool(raw.get("reboots", False)),
                 hardware_checks=frozenset(map(str, raw.get("hardware_checks", ()))),
+                budgets=_budgets(raw["budgets"]) if raw.get("budgets") else None,
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise InputError(f"the policy lacks or misspells {error}", where=where, hint=_HINT) from error
@@ -245,6 +269,10 @@ def _scheduler(raw: Mapping[str, Any]) -> Scheduler:
             return "kubernetes"
         case other:
             raise ValueError(f"scheduler: {other!r} is neither slurm nor kubernetes")
+
+
+def _budgets(raw: Mapping[str, Any]) -> Budgets:
+    return Budgets(**{**raw, "hosts": tuple(raw["hosts"])})
 
 
 def _pool(name: str, raw: Mapping[str, Any], scheduler: Scheduler) -> PoolPolicy:

@@ -263,6 +263,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         **dict.fromkeys(("inventory", "output"), "clusters"),
         "drift": "drift",
         "exposure": "exposure",
+        "cost": "cost",
         "dashboard": "dashboard",
         **dict.fromkeys(("runs", "logs"), "history"),
     },

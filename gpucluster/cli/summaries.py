@@ -287,6 +287,14 @@ def clock(time: str) -> str:
     return f"{time[:19].replace('T', ' ')} UTC"
 
 
+def _budget_text(budget: dict[str, Any]) -> str:
+    """What an account has spent of its budget of this month."""
+    spent = "an unknown sum" if budget["spent"] is None else f"{budget['spent']:.2f}"
+    words = f"budget of account {printable(str(budget['account']))}: {spent} of {budget['budget']:.2f} "
+    words += f"{budget['currency']} spent this month"
+    return f"! {words}: its jobs get no new nodes" if budget["held"] else words
+
+
 def _autoscaler_text(status: dict[str, Any]) -> str:
     """The elastic nodes of each pool, and the problems."""
     if "error" in status:
@@ -300,6 +308,7 @@ def _autoscaler_text(status: dict[str, Any]) -> str:
         if pool.get("boot_failure"):
             lines.append(f"! a new node did not come into service: {printable(str(pool['boot_failure']))}")
     lines += [f"! {printable(problem)}" for problem in status.get("problems", ())]
+    lines += [_budget_text(budget) for budget in status.get("budgets", ())]
     if status.get("paused"):
         lines.append(f"! the autoscaler is paused: {printable(str(status['paused']))}")
     return "\n".join(lines)

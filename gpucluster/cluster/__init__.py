@@ -29,12 +29,14 @@ from gpucluster.cluster.kubernetes import KubernetesOperations
 from gpucluster.cluster.secrets import SecretOperations
 from gpucluster.cluster.slurm import SlurmOperations
 from gpucluster.cluster.state import StateOperations
+from gpucluster.cost.report import By
 from gpucluster.dashboards.overview import Overview
 from gpucluster.drift.model import DriftReport
 from gpucluster.errors import TerraformError
 from gpucluster.events import Sink, ignore, warn
 from gpucluster.handover import iam
 from gpucluster.lifecycle.backup_certificate import require_valid_certificate
+from gpucluster.lifecycle.cost import CostReport
 from gpucluster.lifecycle.plan import ClusterPlan
 from gpucluster.lifecycle.provision import Consent
 from gpucluster.lifecycle.repair import Fix
@@ -357,6 +359,20 @@ class Cluster:
             GpuClusterError: see `errors`; Terraform or the cloud refused.
         """
         return reading.drift(self._parts)
+
+    def cost(self, by: By = "account", *, since: str | None = None, until: str | None = None) -> CostReport:
+        """What the cluster has cost: instances times the prices of the time, divided among the jobs. Reads only.
+
+        Args:
+            by: the rows: of each account, user, pool, job or day.
+            since: a day or a time in the time zone of the cluster; None: the beginning of this month.
+            until: the same; None: now.
+
+        Raises:
+            InputError: a time can't be read, or the cluster has no accounting.
+            ToolError: there is no cluster, or the controller does not answer.
+        """
+        return reading.cost(self._parts, by, since, until)
 
     def support_bundle(
         self, path: Path, *, since_h: int = SINCE_H, hosts: Sequence[str] = (), timeout: float = SUPPORT_TIMEOUT

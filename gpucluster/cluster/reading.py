@@ -13,10 +13,13 @@ from gpucluster import __version__, handover
 from gpucluster.cloud import clusters as clouds
 from gpucluster.cloud.clusters import CloudContents
 from gpucluster.cluster.composition import Parts
+from gpucluster.cost.report import By
 from gpucluster.dashboards.overview import Overview
 from gpucluster.drift.model import DriftReport
 from gpucluster.errors import ToolError
 from gpucluster.handover import iam
+from gpucluster.lifecycle import price_list
+from gpucluster.lifecycle.cost import CostReport, Costs
 from gpucluster.lifecycle.provision import network_compartment
 from gpucluster.operations import overview as overviews
 from gpucluster.operations import status as statuses
@@ -62,6 +65,12 @@ def drift(parts: Parts) -> DriftReport:
         raise ToolError("there is no cluster yet", hint="Run: gpucluster apply")
     with parts.identity.runs.run("drift", prepares=True) as run:
         return parts.phases.drift.look(run)
+
+
+def cost(parts: Parts, by: By, since: str | None, until: str | None) -> CostReport:
+    """See `Cluster.cost`."""
+    counted = Costs(parts.spec, parts.connections.controller, lambda: price_list.every(parts.paths))
+    return counted.report(by, since, until, datetime.now(UTC).timestamp())
 
 
 def support_bundle(parts: Parts, path: Path, since_h: int, hosts: Sequence[str], timeout: float) -> SupportBundle:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gpucluster import prices
 from gpucluster.cloud.providers import ControllerAccess
+from gpucluster.handover.billing import billed_machine
 from gpucluster.handover.kubernetes import node_labels, offered
 from gpucluster.handover.names import elastic_names, elastic_prefix
 from gpucluster.handover.outputs import Outputs, PoolOutput
 from gpucluster.kubernetes import labels
+from gpucluster.prices import Machine, PriceList
 from gpucluster.spec import ClusterSpec, PoolSpec
 
 POLICY_VERSION, READER_VERSION = 1, 1
@@ -34,20 +38,28 @@ class Autoscaling:
     Args:
         baked: the pools whose instance configuration uses a baked image.
         wheels: the directory with Python packages for the controller.
+        prices: the price list, where accounts have budgets.
     """
 
     access: ControllerAccess
     baked: frozenset[str] = field(default_factory=frozenset)
     wheels: Path | None = None
+    prices: PriceList | None = None
 
 
 def autoscaler_policy(
-    spec: ClusterSpec, outputs: Outputs, autoscaling: Autoscaling, *, hardware_emulated: bool = False
+    spec: ClusterSpec,
+    outputs: Outputs,
+    autoscaling: Autoscaling,
+    *,
+    hardware_emulated: bool = False,
+    hosts: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """The autoscaler's policy, in the form that the autoscaler parses.
 
     Args:
         hardware_emulated: hosts have less hardware than their shape has (the local cloud).
+        hosts: the permanent hosts, as `billing.billed_hosts` has them.
     """
     limits = spec.autoscaler
     on_kubernetes = spec.scheduler == "kubernetes"
@@ -76,6 +88,31 @@ def autoscaler_policy(
         },
         "prices": dict(limits.prices),
         "times": dict(limits.times),
+        **_budgets(spec, autoscaling.prices, hosts),
+    }
+
+
+def _budgets(spec: ClusterSpec, listed: PriceList | None, hosts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Budgets of accounts, with what their jobs are counted by: the prices of now. Empty where none has one."""
+    accounts = spec.slurm.accounts
+    amounts = {name: each.monthly_budget for name, each in accounts.items() if each.monthly_budget is not None}
+    if not amounts or not spec.slurm.enabled:
+        return {}
+    listed = listed or PriceList.parse(prices.shipped())
+
+    def price(pool: PoolSpec) -> float | None:
+        machine = Machine.of(billed_machine(pool))
+        return prices.hourly(machine, listed, spec.autoscaler.prices, spec.cloud.price_factor)
+
+    return {
+        "budgets": {
+            "amounts": amounts,
+            "parents": {name: each.parent for name, each in accounts.items()},
+            "prices": {name: price(pool) for name, pool in spec.pools.items()},
+            "currency": prices.CURRENCY,
+            "timezone": spec.software.timezone,
+            "hosts": [host for host in hosts if host["pool"] in spec.pools],
+        }
     }
 
 
@@ -111,6 +148,7 @@ def _pool_policy(name: str, pool: PoolSpec, output: PoolOutput, baked: bool) -> 
         "instance_configuration_id": output.instance_configuration_id,
         "compute_cluster_id": output.compute_cluster_id,
         "baked": baked,
+        "machine": billed_machine(pool),
     }
 
 

@@ -9,6 +9,7 @@ from gpucluster import shapes
 from gpucluster.artifacts.releases import ReleaseSet
 from gpucluster.cloud.members import PoolMember
 from gpucluster.handover.autoscaling import Autoscaling, autoscaler_policy, maintenance_reader
+from gpucluster.handover.billing import billed_hosts
 from gpucluster.handover.expectations import node_expectation
 from gpucluster.handover.kubernetes import controller_variables, kubernetes_variables, pool_variables
 from gpucluster.handover.names import (
@@ -23,6 +24,7 @@ from gpucluster.handover.names import (
 from gpucluster.handover.networks import cluster_networks
 from gpucluster.handover.nodes import container_storage, nccl
 from gpucluster.handover.outputs import Outputs
+from gpucluster.handover.slurm_accounts import accounting
 from gpucluster.node_agent.rules import mig
 from gpucluster.spec import PROVIDERS, ClusterSpec, ControllerSpec, LoginSpec, PoolSpec
 from gpucluster.spec.defaults import systems_of
@@ -93,6 +95,7 @@ def inventory(
         software: the release files for the hosts.
     """
     every = [outputs.controller, *outputs.login, *(node for nodes in members.values() for node in nodes)]
+    billed = billed_hosts(spec, outputs, members)
     addresses = [{"name": host.name, "address": host.private_ip, "id": host.id} for host in every]
 
     def group(
@@ -118,8 +121,9 @@ def inventory(
                 **_health_variables(spec),
                 **_monitoring_variables(spec, outputs),
                 "people_backup_schedule": _backup_schedule(spec),
+                "people_billed_hosts": billed,
                 **_container_variables(spec, software),
-                **_autoscaler_variables(spec, outputs, autoscaling, hardware_emulated),
+                **_autoscaler_variables(spec, outputs, autoscaling, hardware_emulated=hardware_emulated, hosts=billed),
             },
             "children": {
                 "controller": group(
@@ -261,6 +265,7 @@ def _slurm_variables(spec: ClusterSpec, members: Members, hardware_emulated: boo
         "slurm_default_minutes": _minutes(spec.slurm.default_job_hours),
         "slurm_max_minutes": _minutes(spec.slurm.max_job_hours),
         "slurm_user_limits": spec.slurm.user_limits.model_dump(),
+        "slurm_accounts_wanted": accounting(spec),
         "slurm_extra_config": dict(spec.slurm.extra_config),
         "slurm_default_partition": default,
         "slurm_pools": [
@@ -415,13 +420,20 @@ def _container_variables(spec: ClusterSpec, software: ReleaseSet) -> dict[str, A
 
 
 def _autoscaler_variables(
-    spec: ClusterSpec, outputs: Outputs, autoscaling: Autoscaling | None, hardware_emulated: bool
+    spec: ClusterSpec,
+    outputs: Outputs,
+    autoscaling: Autoscaling | None,
+    *,
+    hardware_emulated: bool,
+    hosts: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     if autoscaling is None:
         return {"autoscaler_policy": None, "autoscaler_wheels": None, "autoscaler_maintenance": None}
     wheels, elastic = autoscaling.wheels, bool(spec.elastic_pools)
     return {
-        "autoscaler_policy": autoscaler_policy(spec, outputs, autoscaling, hardware_emulated=hardware_emulated)
+        "autoscaler_policy": autoscaler_policy(
+            spec, outputs, autoscaling, hardware_emulated=hardware_emulated, hosts=hosts
+        )
         if elastic
         else None,
         "autoscaler_wheels": str(wheels) if wheels else None,

@@ -21,7 +21,7 @@ from gpucluster.configuration.runner import Ansible, HostResult, PlaybookResult,
 from gpucluster.errors import ToolError
 from gpucluster.events import Sink, info, warn
 from gpucluster.handover import configuration_diff
-from gpucluster.lifecycle import elastic_age
+from gpucluster.lifecycle import elastic_age, price_list
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.hosts import Deployment
 from gpucluster.lifecycle.verification import HostFacts
@@ -30,6 +30,7 @@ from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.host_facts import FactsCollector
 from gpucluster.operations.unchanged_hosts import Comparison, UnchangedHosts, Updated
 from gpucluster.paths import ClusterPaths
+from gpucluster.prices import PriceList
 from gpucluster.spec import ClusterSpec, updates
 from gpucluster.text import count, printable
 from gpucluster.verdict.measurements import UNREACHABLE
@@ -352,11 +353,18 @@ class Configuration:
     def _autoscaling(self, outputs: handover.Outputs) -> handover.Autoscaling | None:
         if not self._asks_the_cloud:
             return None
-        return handover.Autoscaling(self._cloud.controller_access(), _baked(outputs), self._downloads.wheels())
+        return handover.Autoscaling(
+            self._cloud.controller_access(), _baked(outputs), self._downloads.wheels(), self._prices()
+        )
 
     def _authentication(self, outputs: handover.Outputs) -> handover.Autoscaling:
         """Without the files for the controller, which are made for a run."""
-        return handover.Autoscaling(self._cloud.controller_access(), _baked(outputs))
+        return handover.Autoscaling(self._cloud.controller_access(), _baked(outputs), prices=self._prices())
+
+    def _prices(self) -> PriceList | None:
+        """For budgets; without one, another list changes nothing on the controller."""
+        budgets = [each.monthly_budget for each in self._spec.slurm.accounts.values()]
+        return price_list.read(self._paths) if any(each is not None for each in budgets) else None
 
 
 def _baked(outputs: handover.Outputs) -> frozenset[str]:

@@ -52,10 +52,7 @@ def hourly_price(
     unknown: set[str] = set()
 
     def price_of(machine: Machine) -> float:
-        price = own.get(machine.shape)
-        if price is None:
-            of_list = listed.of_machine(machine)
-            price = None if of_list is None else of_list * factor
+        price = prices.hourly(machine, listed, own, factor)
         if price is None:
             unknown.add(machine.shape)
         return price or 0.0
@@ -67,7 +64,7 @@ def hourly_price(
         round(permanent + _elastic(after, price_of), 4),
         tuple(sorted(unknown)),
         prices.CURRENCY,
-        _source(listed, own, factor),
+        source_of(listed, own, factor),
     )
 
 
@@ -108,7 +105,8 @@ def _machine(values: Mapping[str, Any]) -> Machine:
     )
 
 
-def _source(listed: PriceList, own: Mapping[str, float], factor: float) -> str:
+def source_of(listed: PriceList, own: Mapping[str, float], factor: float) -> str:
+    """Where prices are from, with the day."""
     text = f"Oracle's public list of {listed.updated}"
     if factor != 1:
         text += f", times {factor:g} (cloud.price_factor)"

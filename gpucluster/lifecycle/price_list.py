@@ -37,6 +37,7 @@ def refresh(paths: ClusterPaths, url: str = prices.URL) -> PriceList:
     items = [item for item in content["items"] if item.get("partNumber") in known]
     kept = json.dumps({"lastUpdated": content["lastUpdated"], "items": items}, indent=1)
     listed = PriceList.parse(kept, url)
+    _keep_earlier(paths, listed)
     write_private(paths.price_list, kept + "\n")
     return listed
 
@@ -59,3 +60,32 @@ def read(paths: ClusterPaths) -> PriceList:
             where=str(paths.price_list),
             hint="Fetch it again: gpucluster plan --refresh-prices. Or delete the file to use the list of the package",
         ) from error
+
+
+def every(paths: ClusterPaths) -> tuple[PriceList, ...]:
+    """The list to use, and before it the earlier ones that this folder has, in the order of their days.
+
+    Raises:
+        InputError: one is damaged.
+    """
+    files = sorted(paths.earlier_price_lists.glob("*.json"))
+    earlier = [PriceList.parse(read_saved(file), str(file)) for file in files]
+    current = read(paths)
+    return (*(each for each in earlier if each.updated < current.updated), current)
+
+
+def _keep_earlier(paths: ClusterPaths, listed: PriceList) -> None:
+    """Keep the list that was used until now, if the new one is of another day."""
+    current = read(paths)
+    if current.updated < listed.updated:
+        items = [
+            {"partNumber": number, "currencyCodeLocalizations": [_localization(price)]}
+            for number, price in sorted(current.parts.items())
+        ]
+        text = json.dumps({"lastUpdated": current.updated, "items": items}, indent=1)
+        paths.earlier_price_lists.mkdir(mode=0o700, exist_ok=True)
+        write_private(paths.earlier_price_lists / f"{current.updated}.json", text + "\n")
+
+
+def _localization(price: float) -> dict[str, object]:
+    return {"currencyCode": prices.CURRENCY, "prices": [{"model": prices.MODEL, "value": price}]}

@@ -20,8 +20,9 @@ from gpucluster.verdict.measurements import UNREACHABLE
 _TASK, _UPDATE = "Compare the host with the last apply", "Update users and accounts"
 # Seconds: for a comparison, on a host that is busy with jobs; and for the commands of the controller.
 _LOOK_SECONDS, _UPDATE_SECONDS = 60.0, 900.0
-#: The name of the command that brings the users to the desired state: ansible/roles/people.
-USERS = "users"
+#: The names of the commands that bring the users, and the accounts and QOS of cluster.yml, to the desired state: roles
+#: people and slurm. What they print is for the operator.
+USERS, ACCOUNTS = "users", "accounts of cluster.yml"
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Updated:
         reason: why all tasks have to run, which name what is wrong; empty if they need not.
         changed: how many of the commands have changed something.
         users: as the directory has them now (`gpucluster.controller.users`).
-        warnings: about users.
+        warnings: about users, and accounts that have left cluster.yml and stay.
     """
 
     reason: str
@@ -96,16 +97,18 @@ class UnchangedHosts:
             KeyboardInterrupt: the user stopped it. It can be run again.
         """
         answer = self._ask([controller], inputs, _UPDATE_SECONDS, update=True)[controller]
-        reason = _reason(answer)
+        reason, printed = _reason(answer), answer.get("outputs") or {}
         if not reason:
             try:
-                users = document(str((answer.get("outputs") or {}).get(USERS, "{}"))).get("result") or {}
+                users = document(str(printed.get(USERS, "{}"))).get("result") or {}
+                accounts = document(str(printed.get(ACCOUNTS, "{}")))
             except ToolError as error:
                 reason = error.what
         self._announce(_UPDATE, controller, {**answer, "reason": reason})
         if reason:
             return Updated(reason)
-        return Updated("", int(answer.get("changed") or 0), users.get("users") or (), users.get("warnings") or ())
+        warnings = (*(users.get("warnings") or ()), *(accounts.get("kept") or ()))
+        return Updated("", int(answer.get("changed") or 0), users.get("users") or (), warnings)
 
     def _ask(self, hosts: Sequence[str], inputs: str, seconds: float, *, update: bool) -> dict[str, dict[str, Any]]:
         requests = {host: {"inputs": inputs, "update": update} for host in hosts}

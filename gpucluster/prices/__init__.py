@@ -28,7 +28,7 @@ from gpucluster.node_agent import bounded
 #: Where Oracle publishes the list; an item for each part, in this currency.
 URL = "https://apexapps.oracle.com/pls/apex/cetools/api/v1/products/?currencyCode=USD"
 CURRENCY = "USD"
-_MODEL = "PAY_AS_YOU_GO"
+MODEL = "PAY_AS_YOU_GO"
 #: The whole list has some 600 parts, and less than 1 MB.
 MOST_BYTES = 16 * 2**20
 
@@ -46,6 +46,12 @@ class Machine:
     gpus: int = 0
     ocpus: float = 0
     memory_gb: float = 0
+
+    @classmethod
+    def of(cls, sold: Mapping[str, Any]) -> Machine:
+        """Of a record with these names; what it lacks is 0."""
+        size = (float(sold.get(name) or 0) for name in ("ocpus", "memory_gb"))
+        return cls(str(sold.get("shape", "")), int(sold.get("gpus") or 0), *size)
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,20 @@ class PriceList:
         return sum(known) if costs and len(known) == len(costs) else None
 
 
+def hourly(machine: Machine, listed: PriceList, own: Mapping[str, float], factor: float) -> float | None:
+    """What an hour of a machine costs a cluster; None if that is not known.
+
+    Args:
+        own: the prices of `autoscaler.prices_file`, by shape: they come first.
+        factor: `cloud.price_factor`, for the list.
+    """
+    price = own.get(machine.shape)
+    if price is not None:
+        return price
+    of_list = listed.of_machine(machine)
+    return None if of_list is None else of_list * factor
+
+
 @cache
 def parts_of_shapes() -> Mapping[str, Mapping[str, str]]:
     """The parts that an hour of each shape is made of, by number, and what each is counted by."""
@@ -105,7 +125,7 @@ def _prices(item: Mapping[str, Any]) -> Iterator[float]:
         for localization in item["currencyCodeLocalizations"]
         if localization["currencyCode"] == CURRENCY
         for price in localization["prices"]
-        if price["model"] == _MODEL
+        if price["model"] == MODEL
     ]
     if values:
         yield float(max(values))

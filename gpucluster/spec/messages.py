@@ -61,6 +61,10 @@ _PATTERNS = {
         "must be a namespace and a key with a period between them",
         "Such as Gpucluster.Cluster, which must exist in the tenancy",
     ),
+    fields.DESCRIPTION_PATTERN: (
+        "must be one line of at most 100 letters, digits, spaces and . _ : ( ) / + -",
+        "It begins with a letter or a digit",
+    ),
     fields.SLURM_CLUSTER_PATTERN: (
         "must be at most 40 lower-case letters, digits, _ and -, beginning with a letter",
         "",

@@ -57,6 +57,8 @@ def json_schema() -> dict[str, Any]:
                 field["additionalProperties"] = {"type": ["string", "integer"]}
             if name == "config":
                 field["additionalProperties"] = {"type": ["string", "integer", "boolean"]}
+            if title == "SlurmSpec" and name in ("accounts", "qos"):
+                field["propertyNames"] = {"pattern": fields.SLURM_CLUSTER_PATTERN}
             if name == "times":
                 field["propertyNames"] = {"enum": sorted(slurm.TIME_NAMES)}
         definition.pop("title", None)

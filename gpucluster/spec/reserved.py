@@ -41,7 +41,8 @@ TUNABLE_SLURM_KEYS = _words(
     """
     AccountingStorageEnforce BatchStartTimeout DisableRootJobs EnforcePartLimits Epilog GroupUpdateTime
     HealthCheckInterval HealthCheckNodeState HealthCheckProgram JobAcctGatherFrequency
-    LaunchParameters MessageTimeout MetricsType MpiDefault PrivateData PropagateResourceLimitsExcept RebootProgram
+    LaunchParameters MessageTimeout MetricsType MpiDefault PreemptMode PreemptType PriorityType
+    PriorityWeightAge PriorityWeightFairshare PriorityWeightQOS PrivateData PropagateResourceLimitsExcept RebootProgram
     ReconfigFlags
     SchedulerParameters SlurmdTimeout SuspendExcStates TreeWidth UnkillableStepTimeout
     """

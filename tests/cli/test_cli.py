@@ -95,7 +95,8 @@ def test_every_command_explains_itself() -> None:
         "init", "validate", "plan", "apply", "status", "verify", "replace", "rollout", "ssh", "inventory", "output",
         "destroy", "local", "image", "autoscaler", "preflight", "policies", "user", "group", "backup",
         "restore", "slurm", "kubernetes", "kubeconfig", "kubectl", "software", "state", "list", "runs", "logs",
-        "dashboard", "job", "drift", "exposure", "support-bundle", "controller", "rotate", "cp", "migrate", "export",
+        "dashboard", "job", "drift", "exposure", "cost", "support-bundle", "controller", "rotate", "cp",
+        "migrate", "export",
     }  # fmt: skip
 
 

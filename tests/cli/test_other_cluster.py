@@ -75,6 +75,7 @@ READS: Mapping[str, tuple[str, ...]] = {
     "backup": (),
     "cp": (":/etc/hostname", "."),
     "dashboard": (),
+    "cost": (),
     "drift": (),
     "exposure": (),
     "image list": (),

@@ -73,3 +73,15 @@ def test_a_plan_has_a_line_for_each_element() -> None:
     text = plan_text(ClusterPlan((change,), False, Scaling({}), ()))
     assert "      ingress_security_rules:\n        + ingress tcp 23 from 0.0.0.0/0\n" in text
     assert "display_name: a -> b" in text
+
+
+def test_the_status_has_a_line_for_each_budget() -> None:
+    budgets = [
+        {"account": "vision", "budget": 10.0, "spent": 10.5, "currency": "USD", "held": True},
+        {"account": "speech", "budget": 5.0, "spent": 1.0, "currency": "USD", "held": False},
+        {"account": "lab", "budget": 5.0, "spent": None, "currency": "USD", "held": True},
+    ]
+    lines = status_text({**STATUS, "autoscaler": {"pools": {}, "problems": [], "budgets": budgets}}).splitlines()
+    assert "! budget of account vision: 10.50 of 10.00 USD spent this month: its jobs get no new nodes" in lines
+    assert "budget of account speech: 1.00 of 5.00 USD spent this month" in lines
+    assert "! budget of account lab: an unknown sum of 5.00 USD spent this month: its jobs get no new nodes" in lines

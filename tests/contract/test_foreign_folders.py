@@ -82,6 +82,7 @@ OWN = {
     "controller/users/on_host.py": "spools of cron and at, and whether /etc/pam.d has a file",
     "controller/users/lock.py": "/run",
     "controller/users/written.py": "/var/lib/gpucluster-directory",
+    "controller/accounts/slurm.py": "/var/lib/gpucluster-directory",
     "node_agent/passwords.py": "/etc/gpucluster, /var/lib/gpucluster-directory, and a file of its own",
     "node_agent/foreign_folder.py": "the one module",
 }

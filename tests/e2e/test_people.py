@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tarfile
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,11 @@ pools:
     ocpus: 2
     memory_gb: 16
     image: {{operating_system: Oracle Linux, version: "9"}}
-slurm: {{user_limits: {{submitted_jobs: 4}}}}
+slurm:
+  user_limits: {{submitted_jobs: 4}}
+  qos: {{urgent: {{priority: 9, preempts: [normal]}}}}
+  accounts:
+    vision: {{fairshare: 3, qos: [normal, urgent], limits: {{cpu_hours: 1000}}, users: [alice]}}
 backup: {{certificate: backup.pem, schedule: weekly, keep: 2}}
 users:
   people:
@@ -307,6 +312,45 @@ srun --nodelist=$(hostname) true && touch ran
 scontrol shutdown
 sacctmgr shutdown
 """
+
+
+def test_accounts_and_qos_of_the_file_hold(site: Folk) -> None:
+    """A job of a QOS takes the node from another one, which waits again; a user without the account has neither."""
+    config = site.sh("scontrol show config | tr -d ' '")
+    for line in ("AccountingStorageEnforce=associations,limits,qos,safe", "PriorityType=priority/multifactor"):
+        assert line in config
+    assert "PreemptType=preempt/qos" in config
+    submit = "sbatch --parsable --output=/dev/null --exclusive --time=5 --account=vision"
+    site.idle()
+    waits = site.person("alice", f"{submit} --wrap '{ENDLESS}'").stdout.strip()
+    site.runs(waits)
+    urgent = site.person("alice", f"{submit} --qos=urgent --wrap '{ENDLESS}'").stdout.strip()
+    try:
+        site.runs(urgent)
+        state = site.sh(f"scontrol --oneliner show job {waits}")
+        assert "JobState=PENDING" in state, state
+        assert "Restarts=1 " in state, state
+    finally:
+        site.sh(f"scancel {waits} {urgent}")
+        site.idle()
+
+
+def test_what_it_has_cost_is_seconds_of_instances_times_their_price(site: Folk) -> None:
+    """The sum of all rows is that of the recorded hosts; the job of before has a part of the node."""
+    found = site.good("cost", "--by", "account")
+    hosts = json.loads(site.sh("cat /var/lib/gpucluster-directory/billed-hosts.json"))
+    assert {host["pool"] for host in hosts} == {"controller", "compute"}
+    until = datetime.fromisoformat(found["until"]).timestamp()
+    # Oracle's list of the package: a core 0.03, a GB 0.002 an hour.
+    expected = sum((until - host["began"]) / 3600 * (2 * 0.03 + 16 * 0.002) for host in hosts)
+    assert found["total"]["total"] == pytest.approx(expected, rel=0.02)
+    rows = {row["key"]: row for row in found["rows"]}
+    assert rows["vision"]["job"] > 0
+    assert rows["vision"]["total"] == rows["vision"]["job"]
+    assert rows["-"]["service"] > rows["-"]["idle"] * 0.5 > 0
+    assert (found["unpriced"], found["uncovered"]) == ({}, {})
+    sums = [site.good("cost", "--by", by, "--until", found["until"])["total"]["total"] for by in ("day", "pool")]
+    assert sums == pytest.approx([expected, expected], rel=0.01)
 
 
 def test_root_of_a_node_runs_nothing_on_the_controller_and_ends_nothing(site: Folk) -> None:

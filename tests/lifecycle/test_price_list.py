@@ -88,3 +88,15 @@ def test_a_damaged_list_is_named(paths: ClusterPaths) -> None:
     with pytest.raises(InputError) as caught:
         price_list.read(paths)
     assert caught.value.where == str(paths.price_list)
+
+
+def test_earlier_lists_are_kept_by_their_day(paths: ClusterPaths) -> None:
+    assert [each.updated for each in price_list.every(paths)] == [PriceList.parse(shipped()).updated]
+    _refresh(paths, _list(9.0))
+    _refresh(paths, _list(8.0))
+    _refresh(paths, _list(7.0).replace("2026-11-29", "2026-12-01"))
+    every = price_list.every(paths)
+    assert [each.updated for each in every][-2:] == ["2026-11-29", "2026-12-01"]
+    assert every[0].updated == PriceList.parse(shipped()).updated < "2026-11-29"
+    assert [each.parts[H100] for each in every][-2:] == [8.0, 7.0]
+    assert every[0].parts == PriceList.parse(shipped()).parts

@@ -88,10 +88,12 @@ def test_what_differs_is_known_by_host(commands: Commands) -> None:
 
 def test_users_and_their_warnings_come_from_what_the_controller_has_printed(commands: Commands) -> None:
     printed = json.dumps({"changed": True, "result": {"users": [{"name": "alice"}], "warnings": ["w"]}})
-    _ssh(commands, c=_answers({"reason": "", "changed": 1, "outputs": {"users": printed, "nodes": ""}}))
+    kept = json.dumps({"changed": False, "kept": ["account old has users"]})
+    outputs = {"users": printed, "nodes": "", "accounts of cluster.yml": kept}
+    _ssh(commands, c=_answers({"reason": "", "changed": 1, "outputs": outputs}))
     updated = _hosts().update("c", "1")
     assert (updated.reason, updated.changed) == ("", 1)
-    assert (updated.users, updated.warnings) == ([{"name": "alice"}], ["w"])
+    assert (updated.users, updated.warnings) == ([{"name": "alice"}], ("w", "account old has users"))
 
 
 @pytest.mark.parametrize(

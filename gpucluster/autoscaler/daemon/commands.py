@@ -144,6 +144,8 @@ def _remembered(state: Path, subject: str = "") -> tuple[Memory, tuple[LedgerEve
 def _observe(arguments: argparse.Namespace, policy: Policy) -> tuple[Observation, Memory]:
     """One observation with the daemon's own clients, which changes nothing."""
     from gpucluster.autoscaler.daemon import join_requests
+    from gpucluster.autoscaler.daemon.budgets import BudgetReader
+    from gpucluster.autoscaler.daemon.instance_record import FILE as RECORD
     from gpucluster.autoscaler.daemon.oci import OciCloud
     from gpucluster.autoscaler.daemon.schedulers import client
     from gpucluster.autoscaler.daemon.spool import Spool
@@ -154,7 +156,11 @@ def _observe(arguments: argparse.Namespace, policy: Policy) -> tuple[Observation
     instances = OciCloud(policy).instances({claim.instance_id for claim in memory.claims.values() if claim.instance_id})
     intents = tuple(intent for _, intent in Spool(arguments.spool).read())
     joining = join_requests.Requests(arguments.state).waiting()
-    return Observation(nodes, jobs, instances, intents=intents, joining=joining), memory
+    spent = BudgetReader(policy.budgets, arguments.state / RECORD).read(time.time()) if policy.budgets else None
+    seen = Observation(
+        nodes, jobs, instances, intents=intents, joining=joining, spent=spent.accounts if spent else None
+    )
+    return seen, memory
 
 
 # --- printing -----

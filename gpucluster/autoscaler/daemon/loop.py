@@ -18,8 +18,11 @@ from pathlib import Path
 from gpucluster.autoscaler.daemon import join_requests, prolog_markers, status
 from gpucluster.autoscaler.daemon.boot_reports import BootReports
 from gpucluster.autoscaler.daemon.booting_nodes import BootingNodes
+from gpucluster.autoscaler.daemon.budgets import BudgetReader
 from gpucluster.autoscaler.daemon.clock import SteadyClock
 from gpucluster.autoscaler.daemon.executor import InstanceLauncher, Sent, WorkQueue
+from gpucluster.autoscaler.daemon.instance_record import FILE as INSTANCE_FILE
+from gpucluster.autoscaler.daemon.instance_record import InstanceRecord
 from gpucluster.autoscaler.daemon.interfaces import CloudApi, HookSpool, LedgerStore, Slurm
 from gpucluster.autoscaler.daemon.logs import DaemonLog
 from gpucluster.autoscaler.daemon.metrics import Metrics
@@ -52,6 +55,7 @@ from gpucluster.autoscaler.decide.types import (
 )
 from gpucluster.autoscaler.decide.words import VERBS
 from gpucluster.autoscaler.policy import Policy
+from gpucluster.cost.budget import Spending
 from gpucluster.errors import GpuClusterError
 from gpucluster.node_agent.notify import notify
 from gpucluster.paths import write_private
@@ -115,6 +119,8 @@ class AutoscalerLoop:
         self._requests = join_requests.Requests(state)
         self._boot_reports = BootReports(boot_reports, cloud.address) if boot_reports else None
         self._booting = BootingNodes(booting, cloud.address, clock=self._clock) if booting else None
+        self._record = InstanceRecord(state)
+        self._budgets = BudgetReader(policy.budgets, state / INSTANCE_FILE) if policy.budgets else None
         self._memory: Memory | None = None
         self._problems: dict[str, str] = {}
         self._last_success: float | None = None
@@ -225,6 +231,10 @@ class AutoscalerLoop:
                 prolog_markers.publish(self._up, nodes, jobs)
         sent, in_flight = self._launcher.collect()
         instances = self._observe_cloud(memory)
+        with self._part("instance record"):
+            if instances is not None:
+                self._record.observe(instances, self._policy.pools, self._clock())
+        spent = self._spent()
         joined = self._requests.results()
         late = self._late(memory, instances)
         joining = self._requests.waiting() | {str(key) for key in self._joins.keys}
@@ -241,6 +251,7 @@ class AutoscalerLoop:
             unasked=unasked,
             unfit=self._unfit(memory),
             looking_since=self._looking_since,
+            spent=spent.accounts if spent else None,
         )
         # The observation takes a while. A pause that was requested meanwhile counts already.
         memory = self._ledger.load()
@@ -272,6 +283,19 @@ class AutoscalerLoop:
                 pools = self._policy.pools
                 baked = [claim for claim in memory.claims.values() if claim.pool in pools and pools[claim.pool].baked]
                 self._booting.publish(baked, {instance.id for instance in instances if instance.live})
+
+    def _spent(self) -> Spending | None:
+        """What accounts with a budget have spent; what fails there is a problem in the status."""
+        if self._budgets is None:
+            return None
+        spent = self._budgets.read(self._clock())
+        with self._part("budgets"):
+            if self._budgets.error is not None:
+                raise self._budgets.error
+            if spent and spent.unpriced:
+                names = ", ".join(spent.unpriced)
+                raise GpuClusterError(f"no price is known of pool {names}: its jobs are not counted for budgets")
+        return spent
 
     def _left_unasked(self, memory: Memory, joining: Collection[str], joined: Collection[str]) -> frozenset[str]:
         """Instances to be configured whose request is not written: that failed, or the process before this one ended.

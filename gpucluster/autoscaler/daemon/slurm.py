@@ -54,6 +54,7 @@ _JOB_FIELDS = (
     "EligibleTime",
     "Requeue",
     "BatchFlag",
+    "Account",
     "Reason",
     "UserName",
 )
@@ -294,6 +295,7 @@ def _job(fields: Mapping[str, str]) -> Job:
         # Slurm can run only a batch job again: it does not have the script of an interactive one.
         requeue=fields["Requeue"] == "1" and fields["BatchFlag"] == "1",
         user=fields["UserName"],
+        account=fields["Account"].replace("(null)", ""),
     )
 
 

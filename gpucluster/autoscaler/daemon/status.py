@@ -66,7 +66,26 @@ def report(
             if gang.message or gang.attempts
         ],
         "cost_per_hour": cost_per_hour(instances, policy),
+        "budgets": _budgets(seen, policy),
     }
+
+
+def _budgets(seen: Observation, policy: Policy) -> list[dict[str, Any]]:
+    """What each account has spent of its budget; None where that is not known."""
+    known = policy.budgets
+    if known is None:
+        return []
+    spent = {name: None if seen.spent is None else round(seen.spent.get(name, 0.0), 2) for name in known.amounts}
+    return [
+        {
+            "account": name,
+            "budget": amount,
+            "spent": spent[name],
+            "currency": known.currency,
+            "held": seen.spent is None or seen.spent.get(name, 0.0) >= amount,
+        }
+        for name, amount in sorted(known.amounts.items())
+    ]
 
 
 def _pool(
@@ -129,6 +148,7 @@ def evaluate(written: Mapping[str, Any] | None, policy: Policy, *, paused: str, 
         "pools": content["pools"],
         "gangs": content["gangs"],
         "cost_per_hour": content["cost_per_hour"],
+        "budgets": content.get("budgets") or [],
     }
 
 
@@ -165,7 +185,16 @@ def text(status: Mapping[str, Any]) -> str:
         lines.append(f"Job {gang['jobs']}: rolled back {count(gang['attempts'], 'time')}{next_try}: {gang['message']}")
     if status["cost_per_hour"] is not None:
         lines.append(f"Cost: {status['cost_per_hour']:.2f} an hour")
+    lines += [budget_text(each) for each in status.get("budgets", ())]
     return "\n".join(lines)
+
+
+def budget_text(budget: Mapping[str, Any]) -> str:
+    """The line of an account with a budget."""
+    spent = "an unknown sum" if budget["spent"] is None else f"{budget['spent']:.2f}"
+    held = ": no new nodes for its jobs" if budget["held"] else ""
+    of = f"{spent} of {budget['budget']:.2f} {budget['currency']}"
+    return f"Budget of account {budget['account']}: {of} spent this month{held}"
 
 
 def _counts(counts: Mapping[str, int]) -> str:

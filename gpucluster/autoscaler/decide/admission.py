@@ -5,12 +5,13 @@ A gang is admitted as a whole or not at all. The checks read the plan builder an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from gpucluster.autoscaler.decide import pools
 from gpucluster.autoscaler.decide.plan_builder import HOUR, PlanBuilder
 from gpucluster.autoscaler.decide.words import describe_fault
+from gpucluster.cost.budget import with_above
 from gpucluster.text import count
 
 
@@ -30,14 +31,16 @@ class Denial:
     pool_too_small: bool = False
 
 
-def check(builder: PlanBuilder, need: Mapping[str, int]) -> Denial | None:
+def check(builder: PlanBuilder, need: Mapping[str, int], accounts: Collection[str] = ()) -> Denial | None:
     """Why so many new nodes of these pools are not admitted now; None if they are.
 
     Args:
         need: new instances by pool.
+        accounts: those that the jobs are charged to.
     """
     return (
         _impossible(builder, need)
+        or (_over_budget(builder, accounts) if need else None)
         or _cooling(builder, need)
         or _too_many_nodes(builder, need)
         or _too_many_launches(builder, need)
@@ -119,6 +122,24 @@ def _too_expensive(builder: PlanBuilder, need: Mapping[str, int]) -> Denial | No
         return None
     words = f"its nodes cost {more:.2f} an hour, {now:.2f} are being spent and {most:.2f} are allowed"
     return Denial(f"{words} (max_cost_per_hour)")
+
+
+def _over_budget(builder: PlanBuilder, accounts: Collection[str]) -> Denial | None:
+    """Why an account gets no new nodes. What runs is not touched, nor a gang that was admitted before."""
+    budgets, spent = builder.policy.budgets, builder.observation.spent
+    if budgets is None:
+        return None
+    named = dict.fromkeys(name for account in sorted(accounts) for name in with_above(account, budgets.parents))
+    for name in named:
+        amount = budgets.amounts.get(name)
+        if amount is None:
+            continue
+        if spent is None:
+            return Denial(f"what the account {name} has spent of its budget of this month is not known yet")
+        if spent.get(name, 0.0) >= amount:
+            words = f"the account {name} has spent its budget of this month, {amount:.2f} {budgets.currency}"
+            return Denial(f"{words}, and gets no new nodes (monthly_budget)")
+    return None
 
 
 def cost(builder: PlanBuilder, nodes: Mapping[str, int]) -> float:

@@ -111,7 +111,7 @@ def _launch_missing(builder: PlanBuilder, gang: Gang, failed: list[NodeClaim]) -
             builder.note(gang.id, f"{gang.called} waits until {builder.words.name} powers up {some(absent)} as well")
             return
         lacking = [node for node in gang.nodes if _lacks(builder, node)]
-        denial = admission.check(builder, Counter(node.pool for node in lacking))
+        denial = admission.check(builder, Counter(node.pool for node in lacking), {job.account for job in gang.jobs})
         if denial:
             rollback.deny(builder, gang, denial)
             return

@@ -91,6 +91,7 @@ class Job:
         restarts: how often it was requeued.
         eligible_at: when it may be given nodes; 0 if that is not known.
         requeue: whether Slurm requeues it when a node is lost.
+        account: Slurm's account that it is charged to; empty without accounting.
         called: other names by which users know it, as `namespace/name`: with Kubernetes its pods and what made them.
     """
 
@@ -108,6 +109,7 @@ class Job:
     user: str = ""
     comment: str = ""
     called: frozenset[str] = frozenset()
+    account: str = ""
 
     @property
     def pending(self) -> bool:
@@ -209,6 +211,7 @@ class Observation:
         unasked: instances that are to be configured, and whose request could not be written.
         unfit: instance -> what its checks at boot found, so that its slurmd does not start. With Kubernetes that is in
             `join_failed`.
+        spent: account -> money of this month, where accounts have budgets; None if it is not known.
         looking_since: since when the autoscaler looks without an interruption. The failure of nodes that were asked
             for before may be its own doing: it was not there to configure them, or to answer Slurm.
     """
@@ -224,6 +227,7 @@ class Observation:
     unasked: frozenset[str] = frozenset()
     unfit: Mapping[str, str] = field(default_factory=dict)
     looking_since: float = 0.0
+    spent: Mapping[str, float] | None = None
 
 
 # --- what is remembered -----

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,19 @@ COMMAND = "/usr/local/bin/cluster"
 
 @dataclass(frozen=True)
 class Accounting:
-    """Slurm's accounting: the cluster's name in it, and the account of users who ask for none."""
+    """Slurm's accounting: the cluster's name in it, and the account of users who ask for none.
+
+    Args:
+        members: account -> users who may use it besides their own, as cluster.yml has them.
+    """
 
     cluster: str
     account: str
+    members: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def more_accounts(self, user: str) -> tuple[str, ...]:
+        """The accounts that a user has in cluster.yml besides their own."""
+        return tuple(sorted(account for account, users in self.members.items() if user in users))
 
 
 @dataclass(frozen=True)
@@ -114,7 +123,7 @@ class Config:
             first_uid=int(raw["first_uid"]),
             home_base=Path(raw["home_base"]),
             shell=raw["shell"],
-            slurm=Accounting(slurm["cluster"], slurm["account"]) if slurm else None,
+            slurm=Accounting(slurm["cluster"], slurm["account"], slurm.get("members") or {}) if slurm else None,
             hosts=HostLogins(dict(hosts.get("login_user_by_host") or {}), Path(key) if key else None),
             kubernetes=Quota(**quota) if quota is not None else None,
             kubernetes_engine=bool(raw.get("kubernetes_engine", False)),

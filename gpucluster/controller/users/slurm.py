@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gpucluster.controller.users.config import Accounting
 from gpucluster.node_agent import programs
@@ -77,15 +77,19 @@ def plan(
         mine = have.get(name, ())
         now = next((one.account for one in mine if one.default), mine[0].account if mine else None)
         account = desired.account or now or slurm.account
-        kept = [one for one in mine if one.account == account]
-        if not kept:
-            steps.setdefault(("add", "user", cluster, f"account={account}"), []).append(name)
+        # Those of cluster.yml besides the user's own stay, and are made where they are missing.
+        wanted = list(dict.fromkeys([account, *slurm.more_accounts(name)]))
+        kept = [one for one in mine if one.account in wanted]
+        missing = [one for one in wanted if one not in {each.account for each in mine}]
+        for one_account in missing:
+            steps.setdefault(("add", "user", cluster, f"account={one_account}"), []).append(name)
         if account != now and mine:
             steps.setdefault(("modify", "user", "where", cluster, "set", f"defaultaccount={account}"), []).append(name)
             for one in mine:
-                if one.account != account:
+                if one.account not in wanted:
                     steps.setdefault(("delete", "user", "where", cluster, f"account={one.account}"), []).append(name)
-        if desired.enabled is False and not (kept and kept[0].blocked):
+        off = desired.enabled is False or (desired.enabled is None and mine and all(one.blocked for one in mine))
+        if off and (missing or not all(one.blocked for one in kept)):
             steps.setdefault(("modify", "user", "where", cluster, "set", f"maxsubmitjobs={_BLOCKED}"), []).append(name)
         for one in kept if desired.enabled else ():
             if one.blocked:
@@ -124,7 +128,9 @@ class SlurmAccounting:
             Failed: the database does not answer.
         """
         fields = "user,account,maxsubmitjobs"
-        lines = self._rows("list", "associations", f"cluster={self._slurm.cluster}", f"format={fields}")
+        # Without the limits of the account above: they are not the user's own.
+        words = ("list", "associations", f"cluster={self._slurm.cluster}", "wopl")
+        lines = self._rows(*words, f"format={fields}")
         defaults = dict(self._rows("list", "users", "format=user,defaultaccount"))
         associations: dict[str, list[Association]] = {}
         for user, account, limit in lines:
@@ -161,6 +167,10 @@ class SlurmAccounting:
         Raises:
             Failed: the database does not answer, or refuses.
         """
+        if self._slurm.members:
+            known = {account for (account,) in self._rows("list", "accounts", "format=account")}
+            members = {account: users for account, users in self._slurm.members.items() if account in known}
+            self._slurm = replace(self._slurm, members=members)
         have = self.associations()
         new_users(name for name in want if name not in have)
         levels = dict(self._rows("list", "users", "format=user,adminlevel"))

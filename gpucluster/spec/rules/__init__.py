@@ -14,6 +14,7 @@ from typing import Protocol
 
 from gpucluster.spec.model import ClusterSpec
 from gpucluster.spec.rules import (
+    accounts,
     backup,
     checks,
     cloud,
@@ -62,6 +63,7 @@ _MODULES: tuple[_Rules, ...] = (
     users,
     kubernetes,
     slurm,
+    accounts,
     checks,
     maintenance,
     monitoring,

@@ -27,6 +27,8 @@ FILE_SYSTEM_PATTERN = r"^ocid1\.filesystem" + _OCID_REST
 LISTING_PATTERN = r"^ocid1\.appcataloglisting" + _OCID_REST
 RESERVATION_PATTERN = r"^ocid1\.capacityreservation" + _OCID_REST
 SLURM_CLUSTER_PATTERN = r"^[a-z][a-z0-9_-]{0,39}$"
+# Slurm writes names of accounts and QOS in small letters, and descriptions as well.
+DESCRIPTION_PATTERN = r"^([A-Za-z0-9]([A-Za-z0-9 ._:()/+-]{0,98}[A-Za-z0-9.)])?)?$"
 TIMEZONE_PATTERN = r"^[A-Za-z][A-Za-z0-9_+-]*(/[A-Za-z0-9_+-]+){0,2}$"
 TITLE_PATTERN = r"^\S(.*\S)?$"
 TAG_PATTERN = r"^[!-\-/-~]{1,100}\.[!-\-/-~]{1,100}$"
@@ -47,6 +49,7 @@ MONITORING_HOST_PATTERN = r"^(controller|login-[1-9][0-9]{0,2})$"
 IMAGE_NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._/:@#-]*$"
 
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
+AccountingName = Annotated[str, Field(pattern=SLURM_CLUSTER_PATTERN)]
 UserName = Annotated[str, Field(pattern=USER_NAME_PATTERN)]
 AbsolutePath = Annotated[str, Field(pattern=PATH_PATTERN, max_length=255)]
 Cidr = Annotated[str, Field(pattern=WORD_PATTERN)]

@@ -9,7 +9,10 @@ from pydantic import Field, PrivateAttr
 
 from gpucluster.slurm.releases import DISTRIBUTION, NEWEST, Buildable
 from gpucluster.spec.sections.fields import (
+    DESCRIPTION_PATTERN,
     SLURM_CLUSTER_PATTERN,
+    AccountingName,
+    Count,
     FileName,
     Hours,
     Number,
@@ -17,6 +20,7 @@ from gpucluster.spec.sections.fields import (
     Resolved,
     Seconds,
     SpecPart,
+    UserName,
 )
 
 #: The keys of `autoscaler.times`. The autoscaler owns their defaults (policy.Times); a test compares the names.
@@ -50,6 +54,97 @@ class UserLimits(SpecPart):
     cpus: Number | None = Field(default=None, description="Processors of running jobs.")
     gpus: Number | None = Field(default=None, description="GPUs of running jobs.", examples=[16])
     nodes: Number | None = Field(default=None, description="Nodes of running jobs.")
+
+
+class GroupLimits(SpecPart):
+    """What all jobs of an account or a QOS together may have; hours are of what they have used."""
+
+    jobs: Number | None = Field(default=None, description="Running jobs (Slurm's `GrpJobs`).", examples=[50])
+    submitted_jobs: Number | None = Field(
+        default=None, description="Running and pending jobs (`GrpSubmitJobs`).", examples=[2000]
+    )
+    cpus: Number | None = Field(default=None, description="Processors of running jobs (`GrpTRES=cpu`).")
+    gpus: Number | None = Field(default=None, description="GPUs of running jobs (`GrpTRES=gres/gpu`).", examples=[64])
+    nodes: Number | None = Field(default=None, description="Nodes of running jobs (`GrpTRES=node`).")
+    cpu_hours: Number | None = Field(
+        default=None, description="Hours of processors that jobs have used or can still use (`GrpTRESMins=cpu`)."
+    )
+    gpu_hours: Number | None = Field(
+        default=None,
+        description="Hours of GPUs that jobs have used or can still use (`GrpTRESMins=gres/gpu`). Slurm halves its "
+        "record of use every 7 days (`PriorityDecayHalfLife`, to be changed in `slurm.extra_config`). A job starts "
+        "only if its time limit fits into what is left, and no running job is ended (Slurm's `safe`).",
+        examples=[5000],
+    )
+    job_hours: Hours | None = Field(
+        default=None, description="Highest time limit of one job, in hours (`MaxWall`).", examples=[48]
+    )
+
+
+class QosSpec(SpecPart):
+    """A QOS of Slurm, which jobs ask for by `--qos`."""
+
+    description: str = Field(default="", pattern=DESCRIPTION_PATTERN, description="What it is for.")
+    priority: Count = Field(
+        default=0, description="Priority of its jobs; the QOS with the highest one has the whole weight of it."
+    )
+    preempts: tuple[AccountingName, ...] = Field(
+        default=(),
+        max_length=50,
+        description="QOS whose running jobs give way to jobs of this one. `normal` is that of jobs that ask for none.",
+        examples=[["normal"]],
+    )
+    preempt_mode: Literal["requeue", "cancel"] = Field(
+        default="requeue",
+        description="What happens to jobs of this QOS that give way to others: they begin again later, or end. A job "
+        "that Slurm can't run again, such as that of `srun`, ends in any case.",
+    )
+    limits: GroupLimits = Field(default_factory=GroupLimits, description="What all its jobs together may have.")
+    user_limits: UserLimits = Field(
+        default_factory=UserLimits, description="What the jobs of one user in it may have at the same time."
+    )
+
+
+class AccountSpec(SpecPart):
+    """An account of Slurm: a team, or a project of one."""
+
+    description: str = Field(
+        default="", pattern=DESCRIPTION_PATTERN, description="What it is for.", examples=["Vision team"]
+    )
+    parent: AccountingName = Field(
+        default="root", description="The account that it is a part of: limits of that hold for both. `root`: none."
+    )
+    fairshare: Number | None = Field(
+        default=None,
+        description="Its share, beside those of the accounts with the same parent: jobs of accounts that have used "
+        "less than theirs come first. `null`: Slurm's default, 1.",
+        examples=[30],
+    )
+    limits: GroupLimits = Field(
+        default_factory=GroupLimits, description="What its jobs together, with those of accounts below it, may have."
+    )
+    qos: tuple[AccountingName, ...] = Field(
+        default=(),
+        max_length=50,
+        description="QOS that its jobs may ask for, of `slurm.qos` and `normal`. Default: those of the parent.",
+        examples=[["normal", "urgent"]],
+    )
+    default_qos: AccountingName | None = Field(
+        default=None,
+        description="QOS of its jobs that ask for none. `null`: `normal`, or the first of `qos` without it.",
+    )
+    monthly_budget: Price | None = Field(
+        default=None,
+        description="Money of a calendar month, in the currency of the price list, for its jobs and those of accounts "
+        "below it. When it is spent, no new elastic nodes are launched for them; running jobs go on. `null`: no limit.",
+        examples=[20000],
+    )
+    users: tuple[UserName, ...] = Field(
+        default=(),
+        max_length=1000,
+        description="Users who may charge jobs to it by `--account`, besides those whose `slurm_account` it is.",
+        examples=[["alice", "bob"]],
+    )
 
 
 class SlurmSpec(SpecPart):
@@ -102,6 +197,21 @@ class SlurmSpec(SpecPart):
         default_factory=UserLimits,
         description="What one user may have at the same time; it needs the accounting. They are limits of Slurm's QOS "
         "`normal`, which every user has whom an administrator gave no other.",
+    )
+    accounts: dict[str, AccountSpec] = Field(
+        default_factory=dict,
+        max_length=200,
+        description="Accounts of teams, by name: shares, limits and QOS; they need the accounting. What an "
+        "administrator has set of other accounts, or by other keys, stays. An account that leaves the file is removed "
+        "once it has no users, no accounts below it and no jobs.",
+        examples=[{"vision": {"fairshare": 30, "limits": {"gpus": 64}, "users": ["alice"]}}],
+    )
+    qos: dict[str, QosSpec] = Field(
+        default_factory=dict,
+        max_length=50,
+        description="QOS by name: priority, preemption and limits; they need the accounting. One that leaves the file "
+        "is removed once no account, no user and no job has it.",
+        examples=[{"urgent": {"priority": 100, "preempts": ["normal"], "limits": {"gpus": 16}}}],
     )
     extra_config: dict[str, Any] = Field(
         default_factory=dict,

@@ -54,7 +54,22 @@ def record(*values: str) -> str:
     return "\x1f".join(values) + "\x1e\n"
 
 
-JOB = ("7", "N/A", "PENDING", "gpu,other", "", "2", "4294901758", "0", "1795262742", "1", "1", "Priority", "ann")
+JOB = (
+    "7",
+    "N/A",
+    "PENDING",
+    "gpu,other",
+    "",
+    "2",
+    "4294901758",
+    "0",
+    "1795262742",
+    "1",
+    "1",
+    "vision",
+    "Priority",
+    "ann",
+)
 
 
 def read_nodes(text: str) -> dict[str, Node]:
@@ -169,10 +184,23 @@ def test_what_reading_nodes_costs_grows_with_them_and_no_faster() -> None:
 def test_jobs(tmp_path: Path) -> None:
     records = [
         record(*JOB),
-        record("8", "N/A", "RUNNING", "gpu", "gpu-e[1-2],x", "3", "1", "2", "N/A", "1", "0", "None", "bob"),
-        record("10", "9", "CONFIGURING", "gpu", "gpu-e7", "1-4", "1", "0", "5", "0", "1", "None", "a|b c"),
+        record("8", "N/A", "RUNNING", "gpu", "gpu-e[1-2],x", "3", "1", "2", "N/A", "1", "0", "(null)", "None", "bob"),
+        record("10", "9", "CONFIGURING", "gpu", "gpu-e7", "1-4", "1", "0", "5", "0", "1", "", "None", "a|b c"),
         record(
-            "11", "0", "PENDING", "gpu", "(null)", "1", "0", "0", "N/A", "1", "1", "job requeued in held state", "x"
+            "11",
+            "0",
+            "PENDING",
+            "gpu",
+            "(null)",
+            "1",
+            "0",
+            "0",
+            "N/A",
+            "1",
+            "1",
+            "lab",
+            "job requeued in held state",
+            "x",
         ),
     ]
     said = Said(tmp_path, squeue="".join(records))
@@ -181,6 +209,7 @@ def test_jobs(tmp_path: Path) -> None:
     assert (waiting.gang, waiting.state, waiting.reason, waiting.nodes) == ("7", "PENDING", "Priority", ())
     assert (waiting.partitions, waiting.node_count, waiting.priority) == (("gpu", "other"), 2, 4294901758)
     assert (waiting.eligible_at, waiting.requeue, waiting.user) == (1795262742.0, True, "ann")
+    assert [each.account for each in (waiting, running, part, held)] == ["vision", "", "", "lab"]
     assert (running.nodes, running.restarts, running.eligible_at) == (("gpu-e1", "gpu-e2", "x"), 2, 0.0)
     # An interactive job can't be run again, whatever its flag states.
     assert not running.requeue

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpucluster.autoscaler.daemon import status
 from gpucluster.autoscaler.decide.types import CloudInstance, CoolDown, Fault, GangHistory, Memory, Node, Observation
-from gpucluster.autoscaler.policy import Authentication, Policy, PoolPolicy
+from gpucluster.autoscaler.policy import Authentication, Budgets, Policy, PoolPolicy
 
 NOW = 1_800_000_000.0
 POOL = PoolPolicy("gpu", "gpu", "gpu-e", 6, 2, "BM.GPU4.8", "AD-1", "ocid1.ic", baked=True)
@@ -54,7 +56,25 @@ def test_for_monitors() -> None:
         },
         "gangs": [{"jobs": "7", "attempts": 2, "next_try": "2027-01-15T08:01:00Z", "message": "out of capacity"}],
         "cost_per_hour": 12.5,
+        "budgets": [],
     }
+
+
+def test_budgets() -> None:
+    budgets = Budgets({"vision": 10.0, "speech": 5.0}, {}, {}, "USD", "UTC")
+    policy = replace(POLICY, budgets=budgets)
+
+    def lines(spent: dict[str, float] | None) -> list[str]:
+        seen = replace(SEEN, spent=spent)
+        written = status.report(seen, MEMORY, policy, now=NOW, problems=(), last_success=NOW)
+        found = status.text(status.evaluate(written, policy, paused="", now=NOW)).splitlines()
+        return [line.removeprefix("Budget of account ") for line in found if line.startswith("Budget")]
+
+    assert lines({"vision": 10.004, "other": 3.0}) == [
+        "speech: 0.00 of 5.00 USD spent this month",
+        "vision: 10.00 of 10.00 USD spent this month: no new nodes for its jobs",
+    ]
+    assert lines(None)[0] == "speech: an unknown sum of 5.00 USD spent this month: no new nodes for its jobs"
 
 
 def test_for_users() -> None:

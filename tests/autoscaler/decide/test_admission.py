@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gpucluster.autoscaler.decide.explain import explain_job
@@ -11,7 +13,7 @@ from gpucluster.autoscaler.decide.types import (
     Hold,
     PowerDown,
 )
-from gpucluster.autoscaler.policy import PolicyLimits
+from gpucluster.autoscaler.policy import Budgets, PolicyLimits
 from tests.autoscaler.builders import (
     LEAVING,
     OFF,
@@ -120,3 +122,48 @@ def test_scenario_34_a_job_that_can_never_fit_is_held_and_launches_nothing(limit
     world.starts(1, names(1, 4))
     world.reconcile()
     assert "pool gpu may have 3" in world.the(Hold)[0].why
+
+
+BUDGETS = Budgets({"science": 100.0}, {"vision": "science", "science": "root"}, {}, "USD", "UTC")
+
+
+def test_an_account_whose_budget_is_spent_gets_no_new_nodes_and_keeps_what_it_has() -> None:
+    world = World(replace(policy(), budgets=BUDGETS))
+    world.starts(1, names(1, 2), account="vision")
+    world.reconcile(spent={"science": 99.99})
+    assert sorted(world.launched()) == names(1, 2)
+    # The budget is spent: what was admitted goes on, another job of the account waits, those of others start.
+    world.accepts(*names(1, 2), state="RUNNING")
+    world.starts(2, names(3, 4), account="vision")
+    world.starts(3, names(5, 6), account="speech")
+    world.starts(4, names(7, 7))
+    world.reconcile(1, spent={"science": 100.0})
+    assert sorted(world.launched()) == names(5, 7)
+    (delay,) = world.the(Delay)
+    assert delay.job == "2"
+    assert "the account science has spent its budget of this month, 100.00 USD, and gets no new nodes" in delay.why
+    assert [each.nodes for each in world.the(PowerDown)] == [tuple(names(3, 4))]
+    seen = world.observation(spent={"science": 100.0})
+    assert any("has spent its budget" in line for line in explain_job("2", seen, world.memory, world.policy, world.now))
+    # Within minutes it is tried again, not at the end of the month: the budget may be raised.
+    assert delay.until - world.now < 600
+
+
+def test_without_an_answer_of_the_accounting_an_account_with_a_budget_waits() -> None:
+    world = World(replace(policy(), budgets=BUDGETS))
+    world.starts(1, names(1, 2), account="vision")
+    world.starts(2, names(3, 4), account="speech")
+    world.reconcile(spent=None)
+    assert sorted(world.launched()) == names(3, 4)
+    assert "is not known yet" in world.the(Delay)[0].why
+
+
+def test_a_budget_holds_no_job_that_needs_no_new_node() -> None:
+    world = World(policy())
+    world.starts(1, names(1, 2), account="vision")
+    world.reconcile()
+    world.accepts(*names(1, 2), state="RUNNING")
+    world.policy = replace(world.policy, budgets=BUDGETS)
+    world.reconcile(1, spent={"science": 500.0})
+    assert not world.the(Delay)
+    assert not world.the(PowerDown)

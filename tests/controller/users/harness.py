@@ -19,6 +19,7 @@ from tests.waiting import PATIENCE_S
 
 SUFFIX = "dc=demo,dc=local"
 HOMES = "/mnt/home"
+ACCOUNT = "everybody"
 ED25519 = "AAAAC3NzaC1lZDI1NTE5AAAAIB1VxbV0BLLcDFhEcXBQTJKdYDO8MbWOXJTwJvOH3eO8"
 KEY = f"ssh-ed25519 {ED25519} alice@laptop"
 CONFIG: Mapping[str, Any] = {
@@ -91,7 +92,7 @@ class Controller:
             Path(__file__).with_name("in_container.py").read_text(),
         ]
         self._container = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        config = dict(CONFIG) | ({"slurm": {"cluster": "demo", "account": "everybody"}} if self._slurm else {})
+        config = dict(CONFIG) | ({"slurm": {"cluster": "demo", "account": ACCOUNT}} if self._slurm else {})
         try:
             for link in ("bin/cluster", "sbin/gpucluster-backup"):
                 self.run("ln", "-s", "/usr/local/bin/gpucluster-agent", f"/usr/local/{link}")

@@ -201,7 +201,7 @@ def start_slurm(cluster: str, account: str) -> None:
         f"ClusterName={cluster}\nSlurmctldHost=ctl(192.0.2.1)\nSlurmUser=slurm\nStateSaveLocation=/run/slurm-state\n"
         "SlurmctldPidFile=/run/slurmctld/slurmctld.pid\nSlurmctldLogFile=/run/slurmctld/log\nSelectType=select/cons_tres\n"
         "AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=ctl\nProctrackType=proctrack/linuxproc\n"
-        "AccountingStorageEnforce=associations,limits\n"
+        "AccountingStorageEnforce=associations,limits,qos\nAccountingStorageTRES=gres/gpu\nGresTypes=gpu\n"
         "NodeName=far State=FUTURE\nPartitionName=main Nodes=ALL Default=YES\n"
     )
     (settings / "cgroup.conf").write_text("CgroupPlugin=disabled\n")

@@ -1,0 +1,107 @@
+"""A budget of an account and a report of cost, with Slurm's accounting, the autoscaler and a cloud: a whole cluster.
+
+The tests run in the order of this file, on one cluster.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+
+import pytest
+
+from tests.e2e.site_harness import ENDLESS, NETWORK, PATIENCE_TO_BUILD_S, Site, all_pass
+from tests.waiting import PATIENCE_S
+
+pytestmark = [pytest.mark.e2e, pytest.mark.story, pytest.mark.timeout(2 * PATIENCE_TO_BUILD_S)]
+
+#: What Oracle's list of the package has for an hour of a node: 2 cores and 16 GB.
+HOURLY = 2 * 0.03 + 16 * 0.002
+CLUSTER_YML = f"""\
+version: 1
+name: purse
+cloud: {{provider: local}}
+{NETWORK}\
+pools:
+  burst:
+    count: 0
+    max_count: 3
+    shape: VM.Standard.E5.Flex
+    ocpus: 2
+    memory_gb: 16
+    idle_timeout: 3600
+slurm:
+  accounts:
+    vision: {{monthly_budget: 0.0005, users: [alice]}}
+    speech: {{users: [alice]}}
+autoscaler: {{times: {{backoff: 5, backoff_limit: 10}}}}
+monitoring: {{enabled: false}}
+users:
+  people:
+    - {{name: alice, generate_key: true}}
+"""
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with Site(CLUSTER_YML, bakes=True) as made:
+        yield made
+
+
+def submit(site: Site, account: str, script: str = ENDLESS) -> str:
+    return site.as_alice(f"sbatch --parsable --exclusive -o /dev/null --account={account} --wrap '{script}'")
+
+
+def comment(site: Site, job: str) -> str:
+    return site.root(site.controller, f"squeue -h -j {job} -O admin_comment:500")
+
+
+def test_every_check_passes(site: Site) -> None:
+    assert all_pass(site.good("apply"))
+    assert site.good("status")["autoscaler"]["budgets"] == [
+        {"account": "vision", "budget": 0.0005, "spent": 0.0, "currency": "USD", "held": False}
+    ]
+
+
+def test_when_it_is_spent_new_nodes_are_held_and_running_jobs_go_on(site: Site) -> None:
+    first = submit(site, "vision")
+    site.runs(first)
+    # Half a minute of a node is more than the budget, and the accounting is asked every minute.
+    site.until(
+        "the budget is spent", lambda: site.good("status")["autoscaler"]["budgets"][0]["held"], patience=3 * PATIENCE_S
+    )
+    second, third = submit(site, "vision", "true"), submit(site, "speech")
+    site.until("the job is told", lambda: "has spent its budget of this month" in comment(site, second))
+    site.runs(third)
+    assert (site.state_of(first), site.state_of(second)) == ("RUNNING", "PENDING")
+    said = site.plain("autoscaler", "explain", second).stdout
+    assert "the account vision has spent its budget of this month, 0.00 USD, and gets no new nodes" in said
+    assert "! budget of account vision: " in site.plain("status").stdout
+
+    # It is raised, while jobs run.
+    site.change("monthly_budget: 0.0005", "monthly_budget: 50")
+    site.good("apply")
+    site.over(second)
+    site.accounted(second)
+    assert (site.state_of(first), site.state_of(third)) == ("RUNNING", "RUNNING")
+    site.root(site.controller, f"scancel {first} {third}")
+
+
+def test_cost_is_seconds_of_the_recorded_instances_times_their_price(site: Site) -> None:
+    found = site.good("cost")
+    rows = json.loads(site.root(site.controller, "gpucluster-agent accounts usage"))["hosts"]
+    elastic = [row for row in rows if row["pool"] == "burst"]
+    assert len(elastic) == 3
+    until = datetime.fromisoformat(found["until"]).timestamp()
+    expected = sum((min(row["ended"] or until, until) - row["began"]) / 3600 * HOURLY for row in elastic)
+    keys = {row["key"]: row for row in found["rows"]}
+    jobs = keys["vision"]["job"] + keys["speech"]["job"]
+    assert jobs + keys["-"]["idle"] + keys["-"]["unused"] == pytest.approx(expected, rel=0.02)
+    assert 0 < keys["vision"]["job"] < expected
+    pools = {row["key"]: row for row in site.good("cost", "--by", "pool", "--until", found["until"])["rows"]}
+    assert pools["burst"]["total"] == pytest.approx(expected, rel=0.02)
+    assert pools["controller"]["service"] == pools["controller"]["total"] > 0
+    assert (found["unpriced"], found["uncovered"], found["unsure_hours"]) == ({}, {}, 0.0)
+    # Prometheus was asked for GPUs without a process: these nodes have none.
+    assert (found["held_unknown"], found["total"]["held"]) == ("", 0.0)
