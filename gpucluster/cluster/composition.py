@@ -20,6 +20,7 @@ from gpucluster.lifecycle.configure import Configuration
 from gpucluster.lifecycle.data_guard import DataGuard, ShareLook
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
+from gpucluster.lifecycle.failover import Failover
 from gpucluster.lifecycle.host_reports import HostReporting
 from gpucluster.lifecycle.hosts import HostConnections, HostSources
 from gpucluster.lifecycle.locate import HostLocator
@@ -43,6 +44,7 @@ from gpucluster.operations.health import HealthService
 from gpucluster.operations.host_facts import FactsCollector
 from gpucluster.operations.kubernetes import ControlPlaneClient
 from gpucluster.operations.measuring import Measuring
+from gpucluster.operations.standby import StandbyMirror
 from gpucluster.operations.users import DirectoryClient, Users
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
@@ -97,6 +99,7 @@ class Phases:
     configuration: Configuration
     verification: Verification
     building: Building
+    failover: Failover
     planning: Planning
     baking: Baking
     repair: Repair
@@ -305,6 +308,18 @@ def _phases(
         ownership=ownership,
         on_event=on_event,
     )
+    state = ControllerState(spec.name, programs.ssh, on_event)
+    failover = Failover(
+        spec=spec,
+        provisioning=provisioning,
+        hosts=connections.hosts,
+        state=state,
+        mirror=StandbyMirror(programs.ssh),
+        service_move=clients.service_move,
+        power=clients.power,
+        ssh_client=programs.ssh,
+        on_event=on_event,
+    )
     building = Building(
         spec=spec,
         controller=controller,
@@ -321,7 +336,8 @@ def _phases(
             on_event=on_event,
         ),
         login_keys=identity.login_keys,
-        state=ControllerState(spec.name, programs.ssh, on_event),
+        state=state,
+        failover=failover,
         on_event=on_event,
     )
     return Phases(
@@ -329,6 +345,7 @@ def _phases(
         configuration=configuration,
         verification=verification,
         building=building,
+        failover=failover,
         planning=Planning(
             spec=spec,
             provisioning=provisioning,

@@ -17,6 +17,7 @@ STATUS = {
     "name": "demo", "state": "partial", "resources": {"instance": 3, "vcn": 1}, "pending": ["not configured: a"],
     "hosts": [{"name": "a", "address": "10.0.0.2", "instance": "RUNNING"}], "slurm": [], "kubernetes": [],
     "certificates": None,
+    "service": None,
     "maintenance": None,
     "autoscaler": None,
     "running": None,
@@ -73,3 +74,9 @@ def test_a_plan_has_a_line_for_each_element() -> None:
     text = plan_text(ClusterPlan((change,), False, Scaling({}), ()))
     assert "      ingress_security_rules:\n        + ingress tcp 23 from 0.0.0.0/0\n" in text
     assert "display_name: a -> b" in text
+
+
+def test_the_status_shows_which_host_is_in_service() -> None:
+    service = {"in_service": "demo-standby", "standby": "demo-controller", "current": False, "begun": False}
+    text = status_text({**STATUS, "service": service})
+    assert "in service: demo-standby; standby: demo-controller (not up to date)" in text.splitlines()
