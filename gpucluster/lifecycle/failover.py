@@ -107,14 +107,24 @@ class Failover:
         self._note(terraform, replace(record, address=address, current=False))
 
     def resume(self, terraform: Terraform, run: Run) -> None:
-        """End a failover that was killed, before Terraform looks at the hosts.
+        """End a failover that was killed, before Terraform looks at the hosts; and follow the cloud where a state that
+        was lost and recovered does not name the host in service: a plan would move its volume away.
 
         Raises:
             GpuClusterError: see `errors`.
         """
-        if ServiceRecord.parse(terraform.outputs()).begun:
+        outputs = terraform.outputs()
+        record = ServiceRecord.parse(outputs)
+        if record.begun:
             info(self._on_event, "controller", "a failover that was interrupted goes on")
             self._go_over(terraform, run)
+        elif (outputs.get("cluster") or {}).get("standby"):
+            parsed = Outputs.parse(outputs)
+            holder = self._service_move().holder(parsed.state_volume_id) if parsed.state_volume_id else ""
+            if parsed.standby is not None and holder == parsed.standby.id:
+                other = replace(record, host=record.other)
+                info(self._on_event, "controller", f"{parsed.name}-{other.host} has the volume, and is in service")
+                self._note(terraform, other)
 
     def update_standby(self, terraform: Terraform, deployment: Deployment, run: Run) -> None:
         """Make the standby like the controller, which was just configured.

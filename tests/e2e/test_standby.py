@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.site_harness import ALONE, NETWORK, PATIENCE_TO_BUILD_S, Site, kill, read_until
+from tests.e2e.site_harness import ALONE, NETWORK, PATIENCE_TO_BUILD_S, Site, containers, kill, read_until
 from tests.localcloud.api_harness import Api
 from tests.waiting import wait_for
 
@@ -182,3 +182,13 @@ def test_an_apply_makes_another_standby(site: Site) -> None:
     assert json.dumps(service)
     assert (service.get("host", "controller"), service["current"]) == ("controller", "yes")
     assert site.root(STANDBY, "systemctl is-active slurmctld; true") != "active"
+
+
+def test_a_destroy_after_a_failover_leaves_nothing(site: Site) -> None:
+    """The attachment that the failover has made is in no state yet."""
+    site.good("controller", "failover", "--yes")
+    code, events = site.run("destroy")
+    assert code != 0
+    assert "holds the controller's state" in events[-1]["message"], events[-1]
+    site.good("destroy", "--delete-data")
+    assert containers(site.home) == []

@@ -249,6 +249,19 @@ def test_an_apply_goes_on_with_a_failover_that_was_killed(make: Callable[[Model]
     assert model.done == []
 
 
+def test_an_apply_follows_the_cloud_where_a_recovered_state_has_lost_the_record(
+    make: Callable[[Model], Failover], events: list[Event]
+) -> None:
+    model: Any = Model()
+    make(model).fail_over(model, RUN)
+    model.values["service"] = {}
+    model.done.clear()
+    make(model).resume(model, RUN)
+    assert model.values["service"] == {"host": "standby"}
+    assert (model.done, model.volume) == (["note"], TWO)
+    assert "demo-standby has the volume" in events[-1].message
+
+
 def test_the_way_back_is_the_same_command(make: Callable[[Model], Failover]) -> None:
     model: Any = Model()
     make(model).fail_over(model, RUN)
