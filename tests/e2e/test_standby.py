@@ -20,11 +20,13 @@ pytestmark = [pytest.mark.e2e, pytest.mark.story, pytest.mark.timeout(3 * PATIEN
 
 CONTROLLER, STANDBY = "pair-controller", "pair-standby"
 GATE = "/mnt/home/alice/gate"
+ALONE_IN_SERVICE = "controller: {shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16, state_volume_gb: 50}"
+WITH_STANDBY = ALONE_IN_SERVICE.replace("}", ", standby: true}")
 CLUSTER_YML = f"""\
 version: 1
 name: pair
 cloud: {{provider: local}}
-{NETWORK}controller: {{shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16, state_volume_gb: 50, standby: true}}
+{NETWORK}{ALONE_IN_SERVICE}
 pools:
   compute: {{shape: BM.GPU4.8, count: 1}}
 users:
@@ -94,8 +96,16 @@ def jobs(rows: str) -> set[str]:
     return {line.split("|")[0] for line in rows.splitlines()}
 
 
-def test_an_apply_makes_both_hosts_and_starts_services_on_one(site: Site) -> None:
+def test_a_cluster_that_stands_gets_a_standby_and_its_jobs_go_on(site: Site) -> None:
+    """Every host learns another address of the controller meanwhile."""
     site.good("apply")
+    running, waiting = queue(site)
+    site.change(ALONE_IN_SERVICE, WITH_STANDBY)
+    site.good("apply")
+    finish(site, running, waiting)
+
+
+def test_services_run_on_one_of_both_hosts(site: Site) -> None:
     first, second = instances(site)
     service = outputs(site)["service"]
     assert service["current"] == "yes"
