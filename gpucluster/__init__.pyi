@@ -47,6 +47,7 @@ from gpucluster.handover.iam import Policies as Policies
 from gpucluster.jobs.report.build import JobReport as JobReport
 from gpucluster.lifecycle.adoption import Recovered as Recovered
 from gpucluster.lifecycle.cost import CostReport as CostReport
+from gpucluster.lifecycle.failover import FailoverResult as FailoverResult
 from gpucluster.lifecycle.plan import ClusterPlan as ClusterPlan
 from gpucluster.lifecycle.repair import Fix as Fix
 from gpucluster.lifecycle.result import RunResult as RunResult

@@ -47,6 +47,7 @@ LONGEST = (
     "autoscaler/daemon/test_join.py",
     # whole clusters: minutes
     "e2e/test_changes.py",
+    "e2e/test_standby.py",
     "e2e/test_controller_state.py",
     "e2e/test_elastic.py",
     "e2e/test_main_path.py",

@@ -195,6 +195,8 @@ def status_text(status: Mapping[str, Any]) -> str:
     if status["hosts"]:
         rows = [[host["name"], host["address"] or "-", host["instance"] or "?"] for host in status["hosts"]]
         parts.append(table(rows, ["HOST", "ADDRESS", "INSTANCE"]))
+    if status["service"]:
+        parts.append(_service_text(status["service"]))
     # Slurm lists a name for each possible elastic node. Those without an instance ("~") are left out.
     rows = [[row["node"], row["state"], row["partition"]] for row in status["slurm"] if not row["state"].endswith("~")]
     if rows:
@@ -261,6 +263,12 @@ def _sources_text(sources: dict[str, Any]) -> str:
     lines = [f"! {', '.join(names)}: {printable(error)}" for error, names in silent.items()]
     lines += [f"as of {clock(time)}: {', '.join(names)}" for time, names in by_time.items()]
     return "\n".join(lines)
+
+
+def _service_text(service: dict[str, Any]) -> str:
+    """Which of the two instances is the controller; names are those in the cloud."""
+    state = "up to date" if service["current"] else "not up to date"
+    return f"in service: {service['in_service']}; standby: {service['standby']} ({state})"
 
 
 def _runs_text(status: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Stops an instance, so that it writes to its volume no more."""
+"""Stops an instance, so that it writes to its volume no more, and starts it again."""
 
 from __future__ import annotations
 
@@ -22,26 +22,49 @@ class InstancePower:
         self._access = access
         self._on_event = on_event
 
-    def stop(self, ocid: str, name: str) -> None:
-        """Shut an instance down and wait until it is stopped. Does nothing for one that is stopped or gone.
+    def state(self, ocid: str) -> str:
+        """The lifecycle state of an instance; TERMINATED for one that the cloud does not know any more.
+
+        Raises:
+            CloudError: the cloud refused.
+        """
+        client = self._access.client("core", "ComputeClient")
+        with refusals(f"reading instance {ocid}"):
+            found = unless_refused(lambda: client.get_instance(ocid), http.HTTPStatus.NOT_FOUND)
+        return LifecycleState.TERMINATED if found is None else str(found.data.lifecycle_state)
+
+    def start(self, ocid: str, name: str) -> bool:
+        """Ask the cloud to start a stopped instance, and wait for nothing. Returns whether it will run.
+
+        Raises:
+            CloudError: the cloud refused.
+        """
+        present = self.state(ocid)
+        if present == LifecycleState.STOPPED:
+            self._on_event(Event(EventKind.RESOURCE, f"instance {name}", "starting", data={"id": ocid}))
+            with refusals(f"starting {name}"):
+                self._access.client("core", "ComputeClient").instance_action(ocid, "START")
+        return present not in GONE and present != LifecycleState.STOPPING
+
+    def stop(self, ocid: str, name: str, *, at_once: bool = False) -> None:
+        """Stop an instance and wait until it is stopped. Does nothing for one that is stopped or gone.
+
+        Args:
+            at_once: switch the power off, and do not ask the operating system: one that hangs does not end.
 
         Raises:
             CloudError: the cloud refused, or the instance does not stop.
         """
         client = self._access.client("core", "ComputeClient")
-
-        def state() -> str:
-            found = unless_refused(lambda: client.get_instance(ocid), http.HTTPStatus.NOT_FOUND)
-            return LifecycleState.TERMINATED if found is None else str(found.data.lifecycle_state)
-
         with refusals(f"stopping {name}"):
-            present = state()
+            present = self.state(ocid)
             if present in GONE or present == LifecycleState.STOPPED:
                 return
             self._on_event(Event(EventKind.RESOURCE, f"instance {name}", "stopping", data={"id": ocid}))
             if present != LifecycleState.STOPPING:
-                client.instance_action(ocid, "SOFTSTOP")
-            if not wait_until(lambda: state() in (*GONE, LifecycleState.STOPPED), _STOP_SECONDS, _POLL):
+                client.instance_action(ocid, "STOP" if at_once else "SOFTSTOP")
+            ended = (*GONE, LifecycleState.STOPPED)
+            if not wait_until(lambda: self.state(ocid) in ended, _STOP_SECONDS, _POLL):
                 raise CloudError(
                     f"{name} does not stop after {_STOP_SECONDS / 60:.0f} min: its volume is not given to another host",
                     where=ocid,

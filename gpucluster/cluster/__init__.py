@@ -303,6 +303,7 @@ class Cluster:
             deployment = parts.connections.hosts.reach(run)
             if not phases.configuration.configured():
                 warn(parts.on_event, "hosts", "the last apply did not configure the hosts to the end")
+            phases.failover.warn_if_behind(deployment)
             repaired = None
             if fix is None:
                 verdict = phases.verification.run(deployment, run, request=request)

@@ -15,10 +15,13 @@ from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.file_systems import FileSystems
 from gpucluster.cloud.host_reports import HostReports
 from gpucluster.cloud.members import PoolMembers
+from gpucluster.cloud.power import InstancePower
 from gpucluster.cloud.providers import CloudProvider
+from gpucluster.cloud.service_move import ServiceMove
 from gpucluster.cloud.tagged_resources import TaggedResource, TaggedResources
 from gpucluster.configuration.runner import Ansible
 from gpucluster.events import Sink
+from gpucluster.oci import tags
 from gpucluster.paths import ClusterPaths, cache_dir
 from gpucluster.spec import ClusterSpec
 from gpucluster.ssh import SshClient
@@ -111,6 +114,17 @@ class CloudClients:
     def boot_volumes(self) -> BootVolumes:
         """Replaces the boot volumes of instances in their place."""
         return BootVolumes(self.cloud.access(), self.on_event)
+
+    def service_move(self) -> ServiceMove:
+        """Moves the volume and the address of the controller."""
+        identity = self.identity()
+        named = {tags.CLUSTER: self.spec.name, **({tags.IDENTITY: identity} if identity else {})}
+        own = {**self.spec.cloud.freeform_tags, **named, tags.ROLE: "network"}
+        return ServiceMove(self.cloud.access(), self.spec.name, self.on_event, tags=own)
+
+    def power(self) -> InstancePower:
+        """Stops and starts instances."""
+        return InstancePower(self.cloud.access(), self.on_event)
 
     def host_reports(self) -> HostReports:
         """Reports physical hosts to Oracle."""

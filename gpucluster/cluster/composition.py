@@ -21,6 +21,7 @@ from gpucluster.lifecycle.data_guard import DataGuard, ShareLook
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.drift import DriftDetection
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
+from gpucluster.lifecycle.failover import Failover
 from gpucluster.lifecycle.host_reports import HostReporting
 from gpucluster.lifecycle.hosts import HostConnections, HostSources
 from gpucluster.lifecycle.locate import HostLocator
@@ -44,6 +45,7 @@ from gpucluster.operations.health import HealthService
 from gpucluster.operations.host_facts import FactsCollector
 from gpucluster.operations.kubernetes import ControlPlaneClient
 from gpucluster.operations.measuring import Measuring
+from gpucluster.operations.standby import StandbyMirror
 from gpucluster.operations.unchanged_hosts import UnchangedHosts
 from gpucluster.operations.users import DirectoryClient, Users
 from gpucluster.paths import ClusterPaths
@@ -99,6 +101,7 @@ class Phases:
     configuration: Configuration
     verification: Verification
     building: Building
+    failover: Failover
     planning: Planning
     drift: DriftDetection
     baking: Baking
@@ -309,6 +312,18 @@ def _phases(
         ownership=ownership,
         on_event=on_event,
     )
+    state = ControllerState(spec.name, programs.ssh, on_event)
+    failover = Failover(
+        spec=spec,
+        provisioning=provisioning,
+        hosts=connections.hosts,
+        state=state,
+        mirror=StandbyMirror(programs.ssh),
+        service_move=clients.service_move,
+        power=clients.power,
+        ssh_client=programs.ssh,
+        on_event=on_event,
+    )
     building = Building(
         spec=spec,
         controller=controller,
@@ -325,7 +340,8 @@ def _phases(
             on_event=on_event,
         ),
         login_keys=identity.login_keys,
-        state=ControllerState(spec.name, programs.ssh, on_event),
+        state=state,
+        failover=failover,
         on_event=on_event,
     )
     planning = Planning(
@@ -346,6 +362,7 @@ def _phases(
         configuration=configuration,
         verification=verification,
         building=building,
+        failover=failover,
         planning=planning,
         drift=DriftDetection(
             spec=spec,

@@ -118,9 +118,11 @@ def policies(parts: Parts) -> iam.Policies:
     parts.cloud.start(to_build=False)
     outputs = parts.identity.ownership.outputs()
     access = parts.cloud.access()
+    parsed = handover.Outputs.parse(outputs) if outputs else None
     return iam.policies(
         parts.spec,
         compartment_id=access.compartment_id,
-        controller_id=handover.Outputs.parse(outputs).controller.id if outputs else None,
+        controller_id=parsed.controller.id if parsed else None,
+        standby_id=parsed.standby.id if parsed and parsed.standby else None,
         network_compartment_id=network_compartment(parts.spec, access),
     )

@@ -21,6 +21,7 @@ from gpucluster.handover.inventory import (
     inventory,
     people,
     primary_gids,
+    standby_host,
     upgrading_inventory,
 )
 from gpucluster.handover.names import (
@@ -40,11 +41,15 @@ from gpucluster.handover.outputs import (
     RECORDED,
     ROLLOUTS,
     ROLLOUTS_TYPE,
+    SERVICE,
+    SERVICE_TYPE,
     SSH_AUTHORITY,
+    STANDBY_HOST,
     Identity,
     OkeOutput,
     Outputs,
     PoolOutput,
+    ServiceRecord,
     rollouts,
 )
 from gpucluster.handover.variables import RDMA_PLUGINS, tfvars
@@ -58,7 +63,10 @@ __all__ = [
     "RECORDED",
     "ROLLOUTS",
     "ROLLOUTS_TYPE",
+    "SERVICE",
+    "SERVICE_TYPE",
     "SSH_AUTHORITY",
+    "STANDBY_HOST",
     "UPGRADING_GROUP",
     "Autoscaling",
     "Collection",
@@ -67,6 +75,7 @@ __all__ = [
     "OkeOutput",
     "Outputs",
     "PoolOutput",
+    "ServiceRecord",
     "autoscaler_policy",
     "builder_inventory",
     "builder_name",
@@ -83,6 +92,7 @@ __all__ = [
     "pool_group",
     "primary_gids",
     "rollouts",
+    "standby_host",
     "tfvars",
     "upgrading_inventory",
 ]

@@ -24,8 +24,12 @@ from gpucluster.oci.names import state_volume
 NETWORK = "module.network.oci_core_vcn.this[0]"
 #: Terraform's address of the controller.
 CONTROLLER = "module.controller.oci_core_instance.this"
+#: Terraform's address of the host that goes on in the place of the controller.
+STANDBY = "module.standby[0].oci_core_instance.this"
 #: Terraform's address of the volume with the controller's state.
 STATE_VOLUME = "module.state_volume[0].oci_core_volume.this"
+#: Terraform's address of its attachment.
+STATE_ATTACHMENT = "module.state_volume[0].oci_core_volume_attachment.this"
 _MADE_AGAIN = "to create it again changes nothing"
 #: Types of terraform/ that are not imported, and why that loses nothing.
 NOT_ADOPTED: Mapping[str, str] = {
@@ -131,6 +135,7 @@ def desired(variables: Mapping[str, Any]) -> tuple[Desired, ...]:
     return (
         *_network(name, variables["network"]),
         Desired(CONTROLLER, "instance", f"{name}-controller"),
+        *([Desired(STANDBY, "instance", f"{name}-standby")] if variables["controller"].get("standby") else []),
         *_state_volume(name, variables["controller"]),
         *(
             Desired(f'module.login["{node}"].{_INSTANCE}.this', "instance", node)
@@ -163,8 +168,7 @@ def _network(name: str, network: Mapping[str, Any]) -> Iterator[Desired]:
 def _state_volume(name: str, controller: Mapping[str, Any]) -> Iterator[Desired]:
     if controller.get("state_volume"):
         yield Desired(STATE_VOLUME, "volume", state_volume(name))
-        address = f"module.state_volume[0].{_TYPES['volume_attachment']}.this"
-        yield Desired(address, "volume_attachment", state_volume(name), parent=STATE_VOLUME)
+        yield Desired(STATE_ATTACHMENT, "volume_attachment", state_volume(name), parent=STATE_VOLUME)
 
 
 def _home(name: str, home: Mapping[str, Any]) -> Iterator[Desired]:

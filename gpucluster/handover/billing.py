@@ -37,7 +37,7 @@ def billed_hosts(
 ) -> list[dict[str, Any]]:
     """The permanent hosts: id, name, pool and machine of each."""
     of_kind: list[tuple[str, Machine, Sequence[PoolMember]]] = [
-        ("controller", spec.controller, [outputs.controller]),
+        ("controller", spec.controller, [outputs.controller, *filter(None, [outputs.standby])]),
         ("login", spec.login, outputs.login),
         *((name, spec.pools[name], nodes) for name, nodes in members.items()),
     ]

@@ -24,6 +24,7 @@ from gpucluster.spec import ClusterSpec, PoolSpec
 
 # Placeholders for values that are not known yet, or that gpucluster can't know.
 CONTROLLER = "OCID_OF_THE_CONTROLLER"
+STANDBY = "OCID_OF_THE_STANDBY"
 #: The HCL replaces this one.
 ENGINE_CLUSTER = "OCID_OF_THE_CLUSTER"
 OPERATORS = "OPERATORS"
@@ -53,7 +54,7 @@ class Policies:
 
     Args:
         dynamic_group: its name, which is also that of the policies. `subject`: the same with its domain.
-        matching_rule: of the dynamic group; it matches one instance.
+        matching_rule: of the dynamic group; it matches the controller, and its standby.
         created: Terraform creates those of the controller and of the nodes.
         node_group, node_rule: the same of the instances that join a control plane of Kubernetes Engine; empty without.
         nodes: their statements, for the cluster's compartment.
@@ -100,13 +101,19 @@ def _rows(statements: Iterable[Statement]) -> list[dict[str, str]]:
 
 
 def policies(
-    spec: ClusterSpec, *, compartment_id: str, controller_id: str | None, network_compartment_id: str | None = None
+    spec: ClusterSpec,
+    *,
+    compartment_id: str,
+    controller_id: str | None,
+    standby_id: str | None = None,
+    network_compartment_id: str | None = None,
 ) -> Policies:
     """The permissions for a cluster.
 
     Args:
         compartment_id: OCID of the cluster's compartment; the OCID of the tenancy means the root compartment.
-        controller_id: OCID of the controller's instance; None as long as it does not exist.
+        controller_id: OCID of the controller's instance; None as long as it does not exist. `standby_id`: that of the
+            other host, where cluster.yml has a standby.
         network_compartment_id: compartment of an existing subnet of the nodes; None: the cluster's own.
     """
     name = permissions.dynamic_group(spec.name)
@@ -130,7 +137,7 @@ def policies(
         dynamic_group=name,
         subject=subject,
         domain=domain,
-        matching_rule=f"instance.id = '{controller_id or CONTROLLER}'",
+        matching_rule=permissions.any_of("instance.id", _hosts(spec, controller_id, standby_id)),
         created=bool(elastic or engine or spec.maintenance.enabled) and spec.iam.create and domain == DEFAULT_DOMAIN,
         controller=controller,
         controller_tenancy=controller_tenancy,
@@ -141,6 +148,11 @@ def policies(
         nodes=(_join(f"'{domain}'/'{group}'" if spec.iam.identity_domain else group, places),) if joins else (),
         notes=tuple(_notes(spec, elastic, network_compartment_id)),
     )
+
+
+def _hosts(spec: ClusterSpec, controller_id: str | None, standby_id: str | None) -> list[str]:
+    """The instances that have the permissions of the controller: the standby has them before it is in service."""
+    return [controller_id or CONTROLLER, *([standby_id or STANDBY] if spec.controller.standby else [])]
 
 
 def tfvars(needed: Policies) -> dict[str, Any] | None:
@@ -524,6 +536,8 @@ def _controller_text(needed: Policies) -> list[str]:
             f"# {CONTROLLER} is known after the first apply: `gpucluster output` shows it as cluster.controller.id.",
             "# A replaced controller has another OCID: change the rule then.",
         ]
+    if STANDBY in needed.matching_rule:
+        lines.append(f"# {STANDBY} is there as cluster.standby.id.")
     return [
         *lines,
         *_policy_text(f"{needed.dynamic_group} in the cluster's compartment", needed.controller),

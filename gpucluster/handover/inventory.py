@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpucluster import shapes
@@ -75,6 +76,16 @@ def hosts(
     return tuple(listed)
 
 
+def standby_host(spec: ClusterSpec, outputs: Outputs) -> Host | None:
+    """The standby as ssh reaches it: as a login node, at its public address or through the controller."""
+    standby = outputs.standby
+    if standby is None:
+        return None
+    jump = "" if standby.public_ip else outputs.controller.name
+    address, user = standby.public_ip or standby.private_ip, spec.controller.image.login_user
+    return Host(standby.name, address, user, standby.id, jump)
+
+
 def inventory(
     spec: ClusterSpec,
     outputs: Outputs,
@@ -94,7 +105,8 @@ def inventory(
         hardware_emulated: hosts have less hardware than their shape has (the local cloud).
         software: the release files for the hosts.
     """
-    every = [outputs.controller, *outputs.login, *(node for nodes in members.values() for node in nodes)]
+    controller = replace(outputs.controller, private_ip=outputs.controller_address)
+    every = [controller, *outputs.login, *(node for nodes in members.values() for node in nodes)]
     billed = billed_hosts(spec, outputs, members)
     addresses = [{"name": host.name, "address": host.private_ip, "id": host.id} for host in every]
 
@@ -127,7 +139,7 @@ def inventory(
             },
             "children": {
                 "controller": group(
-                    [outputs.controller],
+                    [controller],
                     spec.controller,
                     controller_variables(spec, outputs, members, hardware_emulated=hardware_emulated),
                 ),
@@ -368,7 +380,7 @@ def _monitoring_variables(spec: ClusterSpec, outputs: Outputs) -> dict[str, Any]
         "monitoring_enabled": monitoring.enabled,
         # Exporters are reached from this host only.
         "monitoring_host": host.name,
-        "monitoring_host_address": host.private_ip,
+        "monitoring_host_address": host.private_ip if host.name == name else outputs.controller_address,
         "monitoring_retention_days": monitoring.retention_days,
         "monitoring_retention_gb": monitoring.retention_gb,
         "monitoring_slurm_interval": monitoring.slurm_interval,

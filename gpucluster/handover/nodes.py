@@ -33,7 +33,8 @@ def node_fingerprint(spec: ClusterSpec, outputs: Outputs, pool: str) -> str:
     A replaced controller has other keys and another directory; another share has other home directories.
     """
     facts = {
-        "controller": [outputs.controller.id, outputs.controller.private_ip],
+        # With a standby it is the same controller on another host: its keys and its directory move with the volume.
+        "controller": [outputs.identity if outputs.standby else outputs.controller.id, outputs.controller_address],
         "home": [outputs.home_server, outputs.home_export_path, spec.storage.home.mount_path],
         "slurm": spec.slurm.cluster_name,
         **_monitoring_fingerprint(spec, outputs),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpucluster.cloud.members import PoolMember
@@ -15,6 +15,10 @@ CONTRACT_VERSION = 1
 RECORDED = ("host_keys", "certificates", "secrets", "physical_hosts", "reported_hosts")
 #: The output with the records of rollouts, by pool, and its type as Terraform's state writes it.
 ROLLOUTS, ROLLOUTS_TYPE = "rollouts", ("map", "string")
+#: The output with the record of the service, and its type as Terraform's state writes it.
+SERVICE, SERVICE_TYPE = "service", ("map", "string")
+#: The hosts that can be the controller, by their modules' names.
+CONTROLLER_HOST, STANDBY_HOST = "controller", "standby"
 #: The name of the ssh CA among the certificates.
 SSH_AUTHORITY = "ssh"
 
@@ -54,8 +58,52 @@ class OkeOutput:
 
 
 @dataclass(frozen=True)
+class ServiceRecord:
+    """Which host is in service, of the two that can be the controller: the root's output `service`.
+
+    Args:
+        host: CONTROLLER_HOST or STANDBY_HOST.
+        address: the private address that moves with the service; empty before the first apply with a standby.
+        begun: a failover to `host` has begun and not ended.
+        current: the other host was like it after the last apply.
+    """
+
+    host: str = CONTROLLER_HOST
+    address: str = ""
+    begun: bool = False
+    current: bool = False
+
+    @classmethod
+    def parse(cls, outputs: Mapping[str, Any]) -> ServiceRecord:
+        """Read `terraform output -json`, values only. A state without such an output has the controller in service."""
+        raw = outputs.get(SERVICE)
+        values = raw if isinstance(raw, Mapping) else {}
+        host = STANDBY_HOST if values.get("host") == STANDBY_HOST else CONTROLLER_HOST
+        return cls(host, str(values.get("address") or ""), bool(values.get("begun")), bool(values.get("current")))
+
+    def to_dict(self) -> dict[str, str]:
+        """As the variable and the output `service` have it: what is not set is left out."""
+        values = {
+            "host": self.host if self.host != CONTROLLER_HOST else "",
+            "address": self.address,
+            "begun": "yes" if self.begun else "",
+            "current": "yes" if self.current else "",
+        }
+        return {name: value for name, value in values.items() if value}
+
+    @property
+    def other(self) -> str:
+        """The host that is not in service."""
+        return CONTROLLER_HOST if self.host == STANDBY_HOST else STANDBY_HOST
+
+
+@dataclass(frozen=True)
 class Outputs:
     """The root's output `cluster`, version 1, and `oke`, which is None with another control plane.
+
+    `controller` is the one in service, and `standby` the host that would go on in its place, None without one. Each
+    has the name of what it is now, whatever the cloud calls it.
+    `state_volume_id` is empty if the controller's state has no volume of its own.
 
     `bastion_id` is the bastion through which the controller is reached; None if that has a public address.
     `login` are the login nodes.
@@ -80,6 +128,29 @@ class Outputs:
     elastic_compartment_id: str = ""
     oke: OkeOutput | None = None
     identity: str = ""
+    standby: PoolMember | None = None
+    state_volume_id: str = ""
+    service: ServiceRecord = field(default_factory=ServiceRecord)
+
+    @property
+    def controller_address(self) -> str:
+        """The private address at which hosts find the controller: the one that moves, where there is a standby."""
+        return (self.standby and self.service.address) or self.controller.private_ip
+
+    def turned(self) -> Outputs:
+        """The same cluster with the other host in service.
+
+        Raises:
+            TerraformError: there is no other host.
+        """
+        if self.standby is None:
+            raise TerraformError("the state holds no standby", hint="Set controller.standby and run: gpucluster apply")
+        return replace(
+            self,
+            controller=replace(self.standby, name=self.controller.name),
+            standby=replace(self.controller, name=self.standby.name),
+            service=replace(self.service, host=self.service.other),
+        )
 
     @classmethod
     def parse(cls, outputs: Mapping[str, Any]) -> Outputs:
@@ -97,8 +168,9 @@ class Outputs:
                 f"the state has version {version} of the output `cluster`, this gpucluster reads {CONTRACT_VERSION}",
                 hint="Use the gpucluster that ran the last apply",
             )
+        service = ServiceRecord.parse(outputs)
         try:
-            return cls(
+            parsed = cls(
                 name=cluster["name"],
                 region=cluster["region"],
                 compartment_id=cluster["compartment_id"],
@@ -114,9 +186,13 @@ class Outputs:
                 elastic_compartment_id=cluster.get("elastic_compartment_id") or cluster["compartment_id"],
                 oke=_oke_output(outputs.get("oke")),
                 identity=Identity.parse(outputs).id,
+                standby=_member(cluster["standby"]) if cluster.get("standby") else None,
+                state_volume_id=cluster.get("state_volume_id") or "",
+                service=replace(service, host=CONTROLLER_HOST),
             )
         except (KeyError, TypeError) as error:
             raise TerraformError(f"the output `cluster` lacks {error}", hint="Run: gpucluster apply") from error
+        return parsed.turned() if parsed.standby and service.host == STANDBY_HOST else parsed
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import Any
 from gpucluster import shapes
 from gpucluster.handover.kubernetes import has_kubernetes_engine, managed_labels, managed_user_data
 from gpucluster.handover.names import LOGIN, login_names, permanent_names
+from gpucluster.handover.outputs import ServiceRecord
 from gpucluster.kubernetes.manifests.gpus import on_hosts
 from gpucluster.oci import tags
 from gpucluster.oci.image_names import version_filter
@@ -45,6 +46,7 @@ def tfvars(
     origin: str = "",
     rollouts: Mapping[str, RolloutRecord] | None = None,
     controller_address: str = "",
+    service: ServiceRecord | None = None,
 ) -> dict[str, Any]:
     """The variables of the root module `terraform/cluster`.
 
@@ -64,6 +66,7 @@ def tfvars(
         origin: who made the cluster, and where; empty if that is not known.
         rollouts: images that roll through pools, by pool: their nodes have images of their own.
         controller_address: the private address that a new controller takes; empty lets OCI choose.
+        service: which of the two hosts is in service, with a standby.
     """
     home, data = spec.storage.home, user_data or {}
     return {
@@ -81,6 +84,7 @@ def tfvars(
             **_machine(spec.controller, data.get("controller")),
             "private_ip": controller_address or None,
             "state_volume": _state_volume(spec.controller.state_volume_gb),
+            "standby": spec.controller.standby,
         },
         "login": (
             {"names": list(login_names(spec)), **_machine(spec.login, data.get(LOGIN))} if spec.login.count else None
@@ -101,6 +105,7 @@ def tfvars(
             for name, pool in spec.host_pools.items()
         },
         "rollouts": {pool: record.to_json() for pool, record in (rollouts or {}).items()},
+        "service": service.to_dict() if service and spec.controller.standby else {},
         "iam": dict(iam) if iam is not None else None,
         "node_iam": dict(node_iam) if node_iam is not None else None,
         "images": _images(spec),

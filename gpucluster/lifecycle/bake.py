@@ -162,6 +162,6 @@ class Baking:
         user = self._spec.pools[pool].image.login_user
         host = Host(name, builder.private_ip, user, builder.id, jump=deployment.controller.name)
         ssh_client = self._ssh_client()
-        ssh_client.write([*deployment.hosts, host], new={host.instance_id})
+        ssh_client.write([*deployment.with_standby, host], new={host.instance_id})
         ssh_client.wait([host], BOOT_DEADLINE, self._on_event)
         return builder

@@ -11,6 +11,7 @@ from gpucluster.configuration.runner import PlaybookResult
 from gpucluster.events import Sink, warn
 from gpucluster.lifecycle.configure import Configuration
 from gpucluster.lifecycle.duration import Work
+from gpucluster.lifecycle.failover import Failover
 from gpucluster.lifecycle.host_reports import HostFault
 from gpucluster.lifecycle.hosts import Deployment, HostConnections
 from gpucluster.lifecycle.plan import refuse_what_stays
@@ -62,10 +63,12 @@ class Building:
         returned_hosts: ReturnedHosts,
         login_keys: LoginKeys,
         state: ControllerState,
+        failover: Failover,
         on_event: Sink,
     ) -> None:
         self._spec = spec
         self._state = state
+        self._failover = failover
         self._controller = controller
         self._record = record
         self._hosts = hosts
@@ -88,11 +91,14 @@ class Building:
         """
         before = refuse_what_stays(self._spec, self._controller, self._record)
         first = not terraform.outputs().get("cluster")
+        self._failover.resume(terraform, run)
         changes = self._provisioning.apply(terraform, run, consent)
+        self._failover.prepare(terraform)
         deployment = self._hosts.reach(run)
         if self._spec.controller.has_state_volume:
             with run.phase("state volume"):
-                self._state.attach(deployment.controller)
+                address = deployment.outputs.service.address if deployment.standby else ""
+                self._state.attach(deployment.controller, address=address, networks=self._failover.networks)
         self._provisioning.record(terraform, host_keys=self._hosts.host_keys(deployment))
         configured = self._configuration.apply(deployment, run, before=before, all_tasks=all_tasks)
         if first or before is not None:
@@ -108,6 +114,7 @@ class Building:
         )
         self._keep_login_keys(terraform, self._configuration.login_keys(deployment, configured))
         self._returned_hosts.examine(run, terraform, deployment)
+        self._failover.update_standby(terraform, deployment, run)
         resumed = self._resizing.resume_changed()
         # Nodes that were resumed are in another state than when their facts were collected.
         return Built(deployment, configured, changes, facts=None if resumed else facts)

@@ -41,6 +41,8 @@ class Deployment:
     outputs: handover.Outputs
     members: Mapping[str, Sequence[PoolMember]]
     hosts: tuple[Host, ...]
+    #: The host that would go on in the place of the controller. It is none of `hosts`: it has no part in the cluster.
+    standby: Host | None = None
 
     @classmethod
     def of(
@@ -62,12 +64,17 @@ class Deployment:
             elif name in spec.pools:
                 members[name] = pool.instances
         hosts = handover.hosts(spec, outputs.controller, members, login=outputs.login, bastion_id=outputs.bastion_id)
-        return cls(outputs, members, hosts)
+        return cls(outputs, members, hosts, handover.standby_host(spec, outputs))
 
     @property
     def controller(self) -> Host:
         """The controller, through which the other hosts are reached."""
         return self.hosts[0]
+
+    @property
+    def with_standby(self) -> tuple[Host, ...]:
+        """All hosts that ssh reaches: the standby is the last one."""
+        return (*self.hosts, *([self.standby] if self.standby else []))
 
     @property
     def login(self) -> Host:
@@ -141,7 +148,11 @@ class HostSources:
             return {}
         controller = ""
         with suppress(GpuClusterError):
-            controller = handover.Outputs.parse(outputs).controller.id
+            parsed = handover.Outputs.parse(outputs)
+            controller = parsed.controller.id
+            if parsed.standby and parsed.service.begun:
+                # It gets the keys of the other host within the failover.
+                return {controller: tuple(keys[ocid] for ocid in (parsed.standby.id,) if ocid in keys)}
         if controller in keys or controller not in here:
             return {}
         return {controller: tuple(key for ocid, key in keys.items() if ocid not in here)}
@@ -170,7 +181,7 @@ class HostConnections:
                 lambda pool, network, names: pool_members.members(pool, network, names, MEMBERS_DEADLINE),
             )
             self._open_bastion(outputs)
-            self._wait(deployment.hosts)
+            self._wait(deployment)
         return deployment
 
     def locate(self) -> Deployment:
@@ -191,8 +202,41 @@ class HostConnections:
             GpuClusterError: nothing was applied yet, or the cloud refused.
         """
         deployment = self.locate()
-        self._sources.write(deployment.hosts)
+        self._sources.write(deployment.with_standby)
         return deployment
+
+    def locate_with(self, outputs: handover.Outputs) -> Deployment:
+        """Let ssh reach the hosts as they are with these outputs, and wait for none. The cache stays as it is.
+
+        Raises:
+            GpuClusterError: the cloud refused.
+        """
+        deployment = Deployment.of(self._sources.spec, outputs, self._sources.pool_members().present)
+        self._open_bastion(outputs)
+        self._sources.write(deployment.with_standby)
+        return deployment
+
+    def remember(self, deployment: Deployment) -> None:
+        """Write down where the hosts are, as after `reach`."""
+        booted = {host.booted for host in self._sources.saved.hosts() if host.booted}
+        self._sources.saved.save_hosts(deployment.hosts, {*booted, deployment.controller.instance_id})
+
+    def reach_standby(self, deployment: Deployment) -> None:
+        """Wait until the standby answers.
+
+        Raises:
+            ToolError: it does not, or it has another host key than its console shows.
+        """
+        standby, ssh_client = deployment.standby, self._sources.ssh_client()
+        if standby is None:
+            return
+        is_new = standby.instance_id not in ssh_client.host_keys()
+        if is_new:
+            ssh_client.write(deployment.with_standby, new={standby.instance_id})
+        ssh_client.wait([standby], BOOT_DEADLINE if is_new else ANSWER_DEADLINE, self._on_event)
+        if is_new:
+            self._check_first_contacts([standby], {})
+            ssh_client.write(deployment.with_standby)
 
     def come_back(self, deployment: Deployment, nodes: Collection[str], deadline: float) -> dict[str, str]:
         """Wait until these nodes have booted from another disk, and return why one has not, by its name.
@@ -205,17 +249,18 @@ class HostConnections:
         """
         hosts = [host for host in deployment.hosts if host.name in nodes]
         ssh_client = self._sources.ssh_client()
-        self._sources.write(deployment.hosts, built=True)
+        self._sources.write(deployment.with_standby, built=True)
         known = ssh_client.host_keys()
         silent = ssh_client.silent(hosts, deadline, self._on_event)
         self._check_first_contacts([host for host in hosts if host.instance_id not in known], {})
-        ssh_client.write(deployment.hosts)
+        ssh_client.write(deployment.with_standby)
         return silent
 
     def host_keys(self, deployment: Deployment) -> dict[str, str]:
         """The ssh host keys of hosts that were reached, by the instance's OCID."""
         known = self._sources.ssh_client().host_keys()
-        return {host.instance_id: known[host.instance_id] for host in deployment.hosts if host.instance_id in known}
+        hosts = deployment.with_standby
+        return {host.instance_id: known[host.instance_id] for host in hosts if host.instance_id in known}
 
     def forget_keys(self) -> None:
         """Forget all host keys, and where the hosts are: the next contact with each is a first one, and is trusted."""
@@ -241,9 +286,9 @@ class HostConnections:
             key = self._sources.own_key()
             self._sources.bastion().open(outputs.bastion_id, outputs.controller.private_ip, key, left=LEFT_FOR_A_RUN)
 
-    def _wait(self, hosts: Sequence[Host]) -> None:
-        ssh_client = self._sources.ssh_client()
-        inherited = self._sources.write(hosts, built=True)
+    def _wait(self, deployment: Deployment) -> None:
+        hosts, ssh_client = deployment.hosts, self._sources.ssh_client()
+        inherited = self._sources.write(deployment.with_standby, built=True)
         # A host that has answered once has booted. If it does not exist any more, Ansible reports it.
         booted = {host.booted for host in self._sources.saved.hosts() if host.booted}
         self._sources.saved.save_hosts(hosts, booted)
@@ -254,7 +299,7 @@ class HostConnections:
         ssh_client.wait([host for host in hosts if host.instance_id not in booted], BOOT_DEADLINE, self._on_event)
         new_hosts = [host for host in hosts if host.instance_id not in known]
         self._check_first_contacts(new_hosts, inherited)
-        ssh_client.write(hosts)  # from now on with the keys of new hosts
+        ssh_client.write(deployment.with_standby)  # from now on with the keys of new hosts
         self._sources.saved.save_hosts(hosts, {host.instance_id for host in hosts})
 
     def _check_first_contacts(self, hosts: Sequence[Host], inherited: Mapping[str, Collection[str]]) -> None:

@@ -74,7 +74,7 @@ def _permanent(values: Mapping[str, Any], price_of: Callable[[Machine], float]) 
 
 def _hosts(values: Mapping[str, Any]) -> Iterator[tuple[Machine, int]]:
     """The permanent hosts: each kind of machine, and how many."""
-    yield _machine(values["controller"]), 1
+    yield _machine(values["controller"]), 2 if values["controller"].get("standby") else 1
     yield _machine(values["login"]), values["login"]["count"]
     for pool in values["pools"].values():
         yield _machine(pool), pool["count"]

@@ -44,7 +44,12 @@ class HostLocator:
                 raise
         else:
             if deployment is not None:
-                self._write(deployment.hosts, deployment.outputs.controller, deployment.outputs.bastion_id)
+                self._write(
+                    deployment.hosts,
+                    deployment.outputs.controller,
+                    deployment.outputs.bastion_id,
+                    more=deployment.with_standby[len(deployment.hosts) :],
+                )
             elif not self._locate_by_tag():
                 self._sources.saved.forget_hosts()
         return self._sources.saved.hosts()
@@ -108,10 +113,12 @@ class HostLocator:
         self._write(hosts, tagged_hosts.controller, bastion_id)
         return True
 
-    def _write(self, hosts: Sequence[Host], controller: PoolMember, bastion_id: str | None) -> None:
+    def _write(
+        self, hosts: Sequence[Host], controller: PoolMember, bastion_id: str | None, *, more: Sequence[Host] = ()
+    ) -> None:
         self._sources.paths.create()
         if bastion_id:
             key = self._sources.own_key()
             self._sources.bastion().open(bastion_id, controller.private_ip, key, left=LEFT_FOR_A_COMMAND)
-        self._sources.write(hosts)
+        self._sources.write([*hosts, *more])
         self._sources.saved.save_hosts(hosts, {host.booted for host in self._sources.saved.hosts() if host.booted})

@@ -19,8 +19,8 @@ from gpucluster.cloud.providers import CloudProvider
 from gpucluster.cloud.tagged_resources import TaggedResources
 from gpucluster.errors import CloudError, DataGuardError, InputError, LockedError, OtherClusterError, TerraformError
 from gpucluster.events import Sink, warn
-from gpucluster.handover import iam, user_data
-from gpucluster.handover.adoption import CONTROLLER, NETWORK
+from gpucluster.handover import ServiceRecord, iam, user_data
+from gpucluster.handover.adoption import CONTROLLER, NETWORK, STANDBY, STATE_ATTACHMENT
 from gpucluster.lifecycle.adoption import Adoption, AdoptionSurvey, Recovered
 from gpucluster.lifecycle.backup_certificate import require_valid_certificate
 from gpucluster.lifecycle.bake import Baking
@@ -121,7 +121,7 @@ def lost_controller(plan: TerraformPlan, outputs: Mapping[str, Any]) -> str:
         outputs: Terraform's, of the last apply.
     """
     created = any(is_controller(change.address) and change.action == "create" for change in plan.changes)
-    if not created or not outputs.get("cluster"):
+    if not created or not outputs.get("cluster") or ServiceRecord.parse(outputs).host == handover.STANDBY_HOST:
         return ""
     return (
         "the controller does not exist any more and is created again. Only its disk had the user directory, the "
@@ -144,6 +144,20 @@ def _check_no_other_host(plan: TerraformPlan) -> None:
             f"cluster.yml asks for other changes as well, and nothing was replaced: {', '.join(others)}",
             hint="See them with `gpucluster plan`. Undo them in cluster.yml, run the same command again, and make them "
             "afterwards with `gpucluster apply`",
+        )
+
+
+def _check_service(plan: TerraformPlan, terraform: Terraform) -> None:
+    """Refuse to remove or to recreate the standby while it is in service.
+
+    Raises:
+        InputError: with what to do before.
+    """
+    gone = [each for each in plan.changes if each.address == STANDBY and each.action in ("delete", "replace", "create")]
+    if gone and ServiceRecord.parse(terraform.outputs()).host == handover.STANDBY_HOST:
+        raise InputError(
+            f"the standby is in service, and this would {gone[0].action} it: nothing was changed",
+            hint="Let the other host go on before: gpucluster controller failover",
         )
 
 
@@ -476,6 +490,30 @@ class Provisioning:
         _write_rollouts(terraform, rollouts)
         terraform.set_variables(self._variables(terraform))
 
+    def note_service(self, terraform: Terraform, record: ServiceRecord) -> None:
+        """Write into the state which host is in service, and let the next plan follow it.
+
+        Args:
+            terraform: of this run, after its `prepare`.
+
+        Raises:
+            TerraformError: Terraform refused.
+        """
+        terraform.set_output(handover.SERVICE, record.to_dict(), handover.SERVICE_TYPE)
+        if terraform.has_variables:
+            terraform.set_variables({**terraform.variables, handover.SERVICE: record.to_dict()})
+
+    @staticmethod
+    def forget_attachment(terraform: Terraform) -> None:
+        """Take the attachment of the controller's volume out of the state, because another one was made in its place.
+        The next apply adopts that.
+
+        Raises:
+            TerraformError: Terraform refused.
+        """
+        if STATE_ATTACHMENT in terraform.addresses():
+            terraform.remove_from_state([STATE_ATTACHMENT])
+
     def end_rollouts(self, terraform: Terraform) -> None:
         """Let every node have the image of its pool from the next plan on.
 
@@ -556,6 +594,7 @@ class Provisioning:
         plan = self._distributions.plan(terraform, recreated)
         if consent.replace_controller:
             _check_no_other_host(plan)
+        _check_service(plan, terraform)
         lost = lost_homes(plan)
         if lost and not consent.delete_data:
             raise DataGuardError(
@@ -635,7 +674,10 @@ class Provisioning:
             CloudError: it does not stop. Nothing was replaced.
         """
         goes = any(is_controller(change.address) and change.action in ("replace", "delete") for change in plan.changes)
-        if goes and self._spec.controller.has_state_volume and terraform.outputs().get("cluster"):
+        if not (goes and self._spec.controller.has_state_volume):
+            return
+        outputs = terraform.outputs()
+        if outputs.get("cluster") and ServiceRecord.parse(outputs).host != handover.STANDBY_HOST:
             controller = handover.Outputs.parse(terraform.outputs()).controller
             InstancePower(self._cloud.access(), self._on_event).stop(controller.id, controller.name)
 
@@ -696,6 +738,7 @@ class Provisioning:
             origin=self._ownership.origin,
             rollouts=handover.rollouts(terraform.outputs()),
             controller_address=self._controller_address,
+            service=handover.ServiceRecord.parse(terraform.outputs()),
         )
 
     def _standing_compartment(self, terraform: Terraform) -> str:

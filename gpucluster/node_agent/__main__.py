@@ -39,6 +39,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "gpucluster.node_agent.gpu_links", "links to the GPUs of this node that Slurm's configuration names",
     ),
     "state-volume": ("gpucluster.node_agent.state_volume.__main__", "the controller's state on a volume of its own"),
+    "standby": ("gpucluster.node_agent.standby.__main__", "keep a second host like the controller"),
     "versions": ("gpucluster.node_agent.versions", "versions of Slurm, container runtimes, the driver and others here"),
     "facts": ("gpucluster.node_agent.facts.__main__", "the facts of this host that `gpucluster verify` judges"),
     "drift": ("gpucluster.node_agent.drift.__main__", "what on this host is not as the last apply left it"),

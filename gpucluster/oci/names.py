@@ -44,3 +44,8 @@ STATE_DEVICE = "/dev/oracleoci/oraclevdb"
 def state_volume(cluster: str) -> str:
     """The display name of the volume with the controller's state, and of its attachment."""
     return f"{cluster}-state"
+
+
+def service_address(cluster: str) -> str:
+    """The display name of the address that moves with the controller's service."""
+    return f"{cluster}-service"

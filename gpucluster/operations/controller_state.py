@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gpucluster import process
 from gpucluster.artifacts import agent_archive
-from gpucluster.errors import ToolError
+from gpucluster.errors import GpuClusterError, ToolError
 from gpucluster.events import Sink, info, warn
 from gpucluster.node_agent import bounded
 from gpucluster.node_agent.interpreter import PYTHON_IN_SHELL
@@ -22,7 +22,11 @@ from gpucluster.node_agent.state_volume.layout import LOST_JOBS
 from gpucluster.oci.names import STATE_DEVICE
 from gpucluster.ssh import Host, SshClient
 
-_RUN_AGENT = f'file=$(mktemp) && trap "rm -f $file" EXIT && cat >"$file" && sudo -n {PYTHON_IN_SHELL} -I "$file"'
+_KEEP_AGENT = 'file=$(mktemp) && trap "rm -f $file" EXIT && cat >"$file"'
+_RUN_AGENT_WITH = f'sudo -n {PYTHON_IN_SHELL} -I "$file"'
+_RUN_AGENT = f"{_KEEP_AGENT} && {_RUN_AGENT_WITH}"
+# For ssh itself, beside what the program gets.
+_ANSWER_SECONDS = 5.0
 # A database of many gigabytes is copied once.
 _SECONDS = 6 * 3600.0
 _KEY_FILES = "/etc/ssh/ssh_host_*_key.pub"
@@ -59,14 +63,24 @@ class ControllerState:
         self._ssh_client = ssh_client
         self._on_event = on_event
 
-    def attach(self, controller: Host) -> AttachedState:
+    def attach(
+        self, controller: Host, *, address: str = "", networks: Sequence[str] = (), take_over: bool = False
+    ) -> AttachedState:
         """Mount the volume, format a blank one, and move state that is not on it yet. May be killed and run again.
+
+        Args:
+            address: the address that moves with the service; empty without a standby.
+            networks: into which the controller speaks from that address.
+            take_over: it was the standby until now: start the services as well.
 
         Raises:
             ToolError: it is not attached, is another cluster's, holds something else, or is too small; or the
                 controller can't be reached.
         """
-        words = ["attach", "--device", STATE_DEVICE, "--cluster", self._cluster, "--user", controller.user]
+        words = ["take-over", "--name", controller.name] if take_over else ["attach"]
+        words += ["--device", STATE_DEVICE, "--cluster", self._cluster, "--user", controller.user]
+        words += ["--address", address] if address else []
+        words += [word for network in networks if address for word in ("--network", network)]
         answer = self._run(controller, words)
         attached = AttachedState(
             bool(answer.get("formatted")),
@@ -98,6 +112,20 @@ class ControllerState:
             ToolError: it is not mounted, or the controller can't be reached.
         """
         self._run(controller, ["save", "--user", controller.user])
+
+    def release(self, controller: Host, seconds: float) -> bool:
+        """End the services of a host that another one follows, as far as it answers. Returns whether it did.
+
+        Args:
+            seconds: after which it is not waited for: it is stopped in the cloud in any case.
+        """
+        command = f"timeout {seconds:.0f} {_RUN_AGENT_WITH} state-volume release"
+        argv = self._ssh_client().argv(controller.name, [f"{_KEEP_AGENT} && {command}"])
+        try:
+            result = process.run(argv, input=agent_archive.of_node(), check=False, timeout=seconds + _ANSWER_SECONDS)
+        except GpuClusterError:
+            return False
+        return result.returncode == 0
 
     def _learn_host_key(self, controller: Host) -> None:
         """The host has another host key now. The connection over which it is read was verified with the earlier one."""

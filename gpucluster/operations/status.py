@@ -16,7 +16,7 @@ from typing import Any
 
 from gpucluster.cloud.tagged_resources import TaggedResource, certainly_listed
 from gpucluster.controller.kubernetes.certificates import WARN_WITHIN_DAYS
-from gpucluster.handover import rollouts
+from gpucluster.handover import STANDBY_HOST, ServiceRecord, rollouts
 from gpucluster.handover.adoption import missing, untracked
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
@@ -45,6 +45,7 @@ SOURCES = {
     "configuration": "the configuration record", "autoscaler": "the autoscaler",
     "maintenance": "the events of maintenance",
 }  # fmt: skip
+_FAILOVER = "gpucluster controller failover"
 # Ends of a run after which nothing is left to do.
 _COMPLETE = (None, RunStatus.SUCCESS, RunStatus.RUNNING)
 
@@ -74,6 +75,8 @@ class ClusterStatus:
         kubernetes: with `node`, `state`, `pool`, `version`.
         certificates: of a control plane on the controller: `first` and `ending`, those with fewer than 30 days left,
             each with `file`, `expires`, `days`, `authority`. None if it has none, or they are not known.
+        service: of a controller with a standby: `in_service`, the instance that is the controller; `standby`, the
+            other; `current`, whether that is up to date; `begun`, whether a failover has not ended. None without one.
         maintenance: what the health service knows of maintenance that the cloud announces, `events` and `remarks`;
             None where no service reads it, or nothing is known.
         autoscaler: its own status, None if no pool is elastic, with `error` if it does not answer.
@@ -90,6 +93,7 @@ class ClusterStatus:
     slurm: Sequence[Mapping[str, str]]
     kubernetes: Sequence[Mapping[str, str]]
     certificates: Mapping[str, object] | None
+    service: Mapping[str, object] | None
     maintenance: Mapping[str, object] | None
     autoscaler: Mapping[str, object] | None
     running: Mapping[str, object] | None
@@ -178,6 +182,7 @@ def status(spec: ClusterSpec, sources: StatusSources, timeout: float = TIMEOUT) 
         slurm=(answers["slurm"].value or []) if slurm else [],
         kubernetes=(answers["kubernetes"].value or []) if kubernetes else [],
         certificates=_certificates(answers["certificates"].value or ()) if certificates else None,
+        service=findings.service,
         maintenance=answers["maintenance"].value if maintenance else None,
         autoscaler=_autoscaler(answers),
         running=sources.runs.running,
@@ -234,6 +239,7 @@ class StatusFindings:
                     self._not_in_cloud(),
                     self._unconfigured(),
                     *self._rollouts(),
+                    self._failover(),
                 ],
             )
         )
@@ -241,6 +247,43 @@ class StatusFindings:
     def _rollouts(self) -> list[str]:
         outputs = self.contents.outputs if self.contents else {}
         return [f"{text}. gpucluster rollout goes on" for text in remarks(rollouts(outputs))]
+
+    @property
+    def service(self) -> dict[str, Any] | None:
+        """Which of the two hosts that can be the controller is in service, as far as the state tells."""
+        outputs = self.contents.outputs if self.contents else {}
+        if not (outputs.get("cluster") or {}).get("standby"):
+            return None
+        record, name = ServiceRecord.parse(outputs), outputs["cluster"].get("name", "")
+        return {
+            "in_service": f"{name}-{record.host}",
+            "standby": f"{name}-{record.other}",
+            "current": record.current,
+            "begun": record.begun,
+        }
+
+    def _failover(self) -> str:
+        service = self.service
+        if service is None:
+            return ""
+        if service["begun"]:
+            return (
+                f"a failover to {service['in_service']} has begun and not ended. gpucluster controller failover goes on"
+            )
+        return (
+            "" if service["current"] else "the standby is behind: it is not like the controller. Run: gpucluster apply"
+        )
+
+    def _controllers(self) -> dict[str, str]:
+        """The names of what the two hosts that can be the controller are now, by OCID; empty without a standby."""
+        outputs = self.contents.outputs if self.contents else {}
+        hosts = [(outputs.get("cluster") or {}).get(each) for each in ("controller", "standby")]
+        pair = [each for each in hosts if each]
+        if len(pair) < len(hosts):
+            return {}
+        names = [str(each["name"]) for each in pair]
+        turned = ServiceRecord.parse(outputs).host == STANDBY_HOST
+        return dict(zip((str(each["id"]) for each in pair), reversed(names) if turned else names, strict=True))
 
     def _interrupted(self) -> str:
         run = self.runs.last_change
@@ -284,7 +327,8 @@ class StatusFindings:
         if not self.record.get("complete"):
             machine, began = self.record.get("machine"), self.record.get("time")
             return f"the hosts are not configured completely: {machine} began it {began}"
-        configured = set((self.record.get("hosts") or {}).values())
+        # Of the two hosts that can be the controller, the one in service has configured the other.
+        configured = {*(self.record.get("hosts") or {}).values(), *self._controllers()}
         new = [each.name for each in self._permanent() if each.id not in configured]
         return f"not configured yet: {', '.join(sorted(new))}" if new else ""
 
@@ -294,7 +338,8 @@ class StatusFindings:
     @property
     def host_rows(self) -> list[dict[str, Any]]:
         """The hosts that ssh knows, and those that only the cloud knows; elastic nodes are left to Slurm."""
-        instances = {each.name: each.state for each in self._permanent()}
+        names = self._controllers()
+        instances = {names.get(each.id, each.name): each.state for each in self._permanent()}
         rows: list[dict[str, Any]] = [
             {"name": host.name, "address": host.address, "instance": instances.pop(host.name, None)}
             for host in self.hosts
@@ -317,6 +362,7 @@ def _instances_of(outputs: Mapping[str, Any]) -> dict[str, str]:
     cluster = outputs.get("cluster") or {}
     listed = [
         cluster.get("controller"),
+        cluster.get("standby"),
         *(cluster.get("login") or ()),
         *(one for pool in (cluster.get("pools") or {}).values() for one in pool["instances"]),
     ]

@@ -51,7 +51,8 @@ def machines(spec: ClusterSpec, domains: Sequence[str] = ()) -> tuple[MachineGro
     default = spec.cloud.availability_domain or next(iter(domains), "")
     controller = spec.controller
     size = controller.ocpus or 0, controller.memory_gb or 0
-    groups = [MachineGroup(CONTROLLER, controller.shape, *size, controller.image, default, 1, 1)]
+    hosts = 2 if controller.standby else 1
+    groups = [MachineGroup(CONTROLLER, controller.shape, *size, controller.image, default, hosts, hosts)]
     login, count = spec.login, spec.login.count
     if count:
         size = login.ocpus or 0, login.memory_gb or 0

@@ -16,7 +16,7 @@ module "iam" {
   dynamic_group          = var.iam.dynamic_group
   freeform_tags          = merge(var.freeform_tags, { role = "iam", "gpucluster-compartment" = var.compartment_id })
   # The controller only: a group of the whole compartment would give its permissions to root of every compute node.
-  matching_rule      = "instance.id = '${module.controller.instance.id}'"
+  matching_rule      = length(local.controllers) == 1 ? "instance.id = '${module.controller.instance.id}'" : "any {${join(", ", [for host in local.controllers : "instance.id = '${host.id}'"])}}"
   tenancy_id         = var.tenancy_id
   tenancy_statements = var.iam.tenancy_statements
 

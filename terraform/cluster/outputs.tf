@@ -14,6 +14,8 @@ output "cluster" {
     private_subnet_id          = module.network.private_subnet_id
     private_subnet_domain_name = module.network.private_subnet_domain_name
     controller                 = module.controller.instance
+    standby                    = one(module.standby[*].instance)
+    state_volume_id            = one(module.state_volume[*].volume_id)
     login                      = [for name in try(var.login.names, []) : module.login[name].instance]
     # All null without a shared home.
     home = {
@@ -62,4 +64,9 @@ output "oke" {
 output "rollouts" {
   description = "Images that roll through pools: what gpucluster stores of each between two steps, as JSON by pool. It is written into the state after each step, and comes back as the variable rollouts."
   value       = var.rollouts
+}
+
+output "service" {
+  description = "Which of the two hosts that can be the controller is in service, and how far a failover is: what gpucluster stores of it. It is written into the state before each failover and after it, and comes back as the variable service."
+  value       = var.service
 }

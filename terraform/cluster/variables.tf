@@ -52,6 +52,7 @@ variable "controller" {
       size_gb = number
       device  = string
     }))
+    standby = optional(bool, false)
   })
   nullable = false
 
@@ -611,6 +612,13 @@ variable "region" {
 
 variable "rollouts" {
   description = "Images that roll through pools: what gpucluster stores of each between two steps, as JSON by pool. They are only stored."
+  type        = map(string)
+  default     = {}
+  nullable    = false
+}
+
+variable "service" {
+  description = "Which of the hosts that can be the controller is in service (host: controller or standby), the address that moves with the service (address), whether a failover to that host has begun and not ended (begun), and whether the other one is like it (standby: current or behind)."
   type        = map(string)
   default     = {}
   nullable    = false

@@ -35,6 +35,7 @@ CHANGES: Mapping[str, tuple[str, ...]] = {
     "autoscaler pause": ("why",),
     "autoscaler resume": (),
     "controller replace": (),
+    "controller failover": (),
     "destroy": ("--delete-data",),
     "group add": ("lab",),
     "group add-member": ("lab", "alice"),

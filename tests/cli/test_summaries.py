@@ -17,6 +17,7 @@ STATUS = {
     "name": "demo", "state": "partial", "resources": {"instance": 3, "vcn": 1}, "pending": ["not configured: a"],
     "hosts": [{"name": "a", "address": "10.0.0.2", "instance": "RUNNING"}], "slurm": [], "kubernetes": [],
     "certificates": None,
+    "service": None,
     "maintenance": None,
     "autoscaler": None,
     "running": None,
@@ -85,3 +86,9 @@ def test_the_status_has_a_line_for_each_budget() -> None:
     assert "! budget of account vision: 10.50 of 10.00 USD spent this month: its jobs get no new nodes" in lines
     assert "budget of account speech: 1.00 of 5.00 USD spent this month" in lines
     assert "! budget of account lab: an unknown sum of 5.00 USD spent this month: its jobs get no new nodes" in lines
+
+
+def test_the_status_shows_which_host_is_in_service() -> None:
+    service = {"in_service": "demo-standby", "standby": "demo-controller", "current": False, "begun": False}
+    text = status_text({**STATUS, "service": service})
+    assert "in service: demo-standby; standby: demo-controller (not up to date)" in text.splitlines()

@@ -53,6 +53,7 @@ OWN = {
     "node_agent/exporter/": "/run/gpucluster, and pipes",
     "controller/health/": "/var/lib/gpucluster-health, its own service",
     "node_agent/state_volume/mounting.py": "the volume of the controller, and directories of root and of services",
+    "node_agent/standby/": "the system of the standby: folders of root and of services",
     "node_agent/home_files.py": "a mount of its own, read-only",
     "node_agent/durable_file.py": "a file that its caller names",
     "node_agent/health/": "/run/gpucluster",

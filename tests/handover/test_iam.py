@@ -366,3 +366,12 @@ def test_who_creates_the_policies_by_hand_is_told_that_the_compartment_comes_fir
     by_hand = _policies(_spec(iam={"elastic_compartment": "create", "create": False}))
     assert any("first apply creates the compartment gpucluster-demo" in note for note in by_hand.notes)
     assert not any("first apply" in note for note in _policies(_spec(iam={"elastic_compartment": "create"})).notes)
+
+
+def test_the_standby_has_the_permissions_of_the_controller_before_it_is_in_service() -> None:
+    controller = _spec().controller.model_copy(update={"standby": True, "state_volume_gb": 50})
+    spec = _spec().model_copy(update={"controller": controller})
+    wanted = _policies(spec)
+    assert wanted.matching_rule == f"any {{instance.id = '{CONTROLLER}', instance.id = '{iam.STANDBY}'}}"
+    assert matching_rule(wanted.matching_rule).holds({"instance.id": iam.STANDBY})
+    assert "cluster.standby.id" in iam.text(wanted)

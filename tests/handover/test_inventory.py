@@ -87,3 +87,33 @@ def test_exporters_answer_the_login_node_that_has_prometheus() -> None:
     for name, host in hosts.items():
         assert found[name][0] == (host.name, host.private_ip)
     assert len({fingerprint for _, fingerprint in found.values()}) == len(hosts)
+
+
+def test_with_a_standby_all_hosts_find_the_controller_at_the_address_that_moves() -> None:
+    """And baked images stay valid after a failover, which changes the instance and nothing else."""
+    spec = load(GOLDEN / "cluster.yml")
+    raw = json.loads((GOLDEN / "outputs.json").read_text())
+    raw["cluster"]["standby"] = {**raw["cluster"]["controller"], "id": "two", "name": "x-standby"}
+
+    def seen(**service: str) -> tuple[dict[str, str], str, str, tuple[str, ...]]:
+        outputs = handover.Outputs.parse({**raw, "service": {"address": "10.9.9.9", **service}})
+        people = {person.name: () for person in spec.users.people}
+        made = inventory(
+            spec,
+            outputs,
+            {},
+            autoscaling=None,
+            person_keys=people,
+            hardware_emulated=False,
+            software=ReleaseSet(None, ()),
+        )["all"]
+        (controller,) = made["children"]["controller"]["hosts"].values()
+        names = {host["name"]: host["address"] for host in made["vars"]["gpucluster_hosts"]}
+        pools = tuple(handover.node_fingerprint(spec, outputs, pool) for pool in spec.pools)
+        return names, controller["private_ip"], made["vars"]["monitoring_host_address"], pools
+
+    first, after = seen(), seen(host="standby")
+    assert first == after
+    name = raw["cluster"]["controller"]["name"]
+    assert (first[0][name], first[1]) == ("10.9.9.9", "10.9.9.9")
+    assert "x-standby" not in first[0]

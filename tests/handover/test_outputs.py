@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpucluster.errors import TerraformError
-from gpucluster.handover.outputs import Identity, Outputs
+from gpucluster.handover.outputs import Identity, Outputs, ServiceRecord
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -83,3 +83,41 @@ def test_the_identity_has_what_the_hosts_have_reported() -> None:
     assert identity.ssh_authority == ""
     with pytest.raises(TerraformError, match="version 2 of the output `identity`"):
         Identity.parse({"identity": {"contract_version": 2}})
+
+
+def pair(**service: str) -> Outputs:
+    """A cluster with a standby."""
+    raw = outputs()
+    raw["cluster"].update(standby={**raw["cluster"]["controller"], "id": "two", "private_ip": "10.9.9.3"})
+    raw["cluster"]["standby"]["name"] = "demo-standby"
+    return Outputs.parse({**raw, "service": service})
+
+
+def test_the_host_in_service_has_the_name_of_the_controller_and_the_address_that_moves() -> None:
+    first = pair(address="10.9.9.9")
+    assert first.standby is not None
+    assert first.controller_address == "10.9.9.9"
+    turned = pair(host="standby", address="10.9.9.9", begun="yes")
+    assert (turned.controller.id, turned.controller.name) == ("two", first.controller.name)
+    assert turned.standby is not None
+    assert (turned.standby.id, turned.standby.name) == (first.controller.id, "demo-standby")
+    assert (turned.controller_address, turned.service.begun) == ("10.9.9.9", True)
+    back = turned.turned()
+    assert (back.controller, back.standby, back.service.host) == (first.controller, first.standby, "controller")
+
+
+def test_without_a_standby_the_record_means_nothing() -> None:
+    raw = outputs()
+    parsed = Outputs.parse({**raw, "service": {"host": "standby", "address": "10.9.9.9"}})
+    assert parsed.standby is None
+    assert parsed.controller_address == parsed.controller.private_ip == raw["cluster"]["controller"]["private_ip"]
+    with pytest.raises(TerraformError, match="no standby"):
+        parsed.turned()
+
+
+@pytest.mark.parametrize(
+    "record", [ServiceRecord(), ServiceRecord("standby", "10.0.0.9", begun=True), ServiceRecord(current=True)]
+)
+def test_a_record_is_read_as_it_was_written(record: ServiceRecord) -> None:
+    assert ServiceRecord.parse({"service": record.to_dict()}) == record
+    assert ServiceRecord.parse({}) == ServiceRecord.parse({"service": None}) == ServiceRecord()

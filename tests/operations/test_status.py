@@ -318,6 +318,41 @@ def test_a_rollout_that_is_not_complete_is_pending() -> None:
     )
 
 
+PAIR = {"id": "s", "name": "demo-standby", "private_ip": "10.0.0.3", "public_ip": None}
+
+
+def _pair(record: dict[str, str]) -> StatusFindings:
+    """A cluster with a standby, and what the state has of its service."""
+    outputs = {**STATE.outputs, "cluster": {**STATE.outputs["cluster"], "name": "demo", "standby": PAIR}}
+    other = TaggedResource("instance", "s", "demo-standby", "STOPPED", {"role": "standby"})
+    entries = (*STATE.entries, StateEntry("oci.s", "s"))
+    contents = replace(STATE, outputs={**outputs, "service": record}, entries=entries)
+    return _found(resources=[*BUILT, other], contents=contents)
+
+
+def test_the_status_names_the_host_in_service_and_what_the_standby_lacks() -> None:
+    assert _found().service is None
+    ready = _pair({"address": "10.0.0.9", "current": "yes"})
+    assert ready.pending == ()
+    assert ready.service == {
+        "in_service": "demo-controller", "standby": "demo-standby", "current": True, "begun": False,
+    }  # fmt: skip
+    assert "the standby is behind" in _pair({"address": "10.0.0.9"}).pending[0]
+
+
+def test_after_a_failover_hosts_have_the_names_of_what_they_are() -> None:
+    found = _pair({"host": "standby", "address": "10.0.0.9", "current": "yes"})
+    assert found.service is not None
+    assert found.service["in_service"] == "demo-standby"
+    states = {row["name"]: row["instance"] for row in found.host_rows}
+    # The instance that the cloud calls demo-standby is stopped in this example, and is the controller.
+    assert (states["demo-controller"], states["demo-standby"]) == ("STOPPED", "RUNNING")
+    begun = _pair({"host": "standby", "begun": "yes", "current": "yes"})
+    assert begun.pending == (
+        "a failover to demo-standby has begun and not ended. gpucluster controller failover goes on",
+    )
+
+
 def test_members_of_a_cluster_network_and_elastic_nodes_are_not_terraforms() -> None:
     tags = {"pool": "cpu", "node": "cpu-e1"}
     elastic = TaggedResource("instance", "e", "cpu-e1", "RUNNING", tags, launched_by_others=True)

@@ -106,6 +106,7 @@ ROWS = (
     Row("storage.local_disk.mount_path", "/scratch", LIVE),
     Row("controller.state_volume_gb", 80, LIVE),
     Row("controller.state_volume_gb", None, DESTROYS),
+    Row("controller.standby", True, LIVE),
     Row("login.count", 2, LIVE),
     Row("login.count", 0, DRAINS),
     *(

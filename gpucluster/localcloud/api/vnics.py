@@ -1,24 +1,40 @@
-"""Resources that are created with an instance: VNICs, boot volumes, their attachments, addresses."""
+"""Resources that are created with an instance: VNICs, boot volumes, their attachments, addresses; and the secondary
+private addresses of VNICs, which can be moved.
+
+Sources for secondary addresses: the SDK's `create_private_ip`, `update_private_ip` ("Move a secondary private IP to a
+different VNIC in the same subnet"; "cannot be used with primary private IPs") and `delete_private_ip`. They end with
+their VNIC, and the instance sets them up itself (docs: "Overview of IP Addresses"): no engine does anything here. Not
+verified: the codes and the texts of the refusals, which are those of other invalid parameters.
+"""
 
 from __future__ import annotations
 
+import time
 from functools import partial
 
 from gpucluster.localcloud.api import kinds
-from gpucluster.localcloud.api.kinds import ResourceKind
-from gpucluster.localcloud.state.cloud import CloudState
+from gpucluster.localcloud.api.kinds import TAGS, ResourceKind
+from gpucluster.localcloud.compute.addresses import take_private
+from gpucluster.localcloud.state.cloud import CloudState, created
 from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import (
     CORE,
     ApiRoute,
     Call,
     Reply,
+    check_etag,
+    conflict,
     filtered,
     incorrect_state,
+    invalid,
     not_found,
     page,
+    required,
     show,
 )
+
+# For each VNIC, beside the primary one (docs: "Overview of IP Addresses").
+_MOST_SECONDARY = 31
 
 
 def _check_groups(cloud: CloudState, _vnic: Resource, changes: Json) -> Json:
@@ -60,6 +76,73 @@ def _private_ips(cloud: CloudState, call: Call) -> Reply:
     return page(filtered(cloud.store.find("privateip"), call, ("subnetId", "vnicId", "ipAddress")), call)
 
 
+def _create_private(cloud: CloudState, call: Call) -> Reply:
+    body = call.body()
+    required(body, "vnicId")
+    address, _, _ = cloud.create_once(call, lambda: (_add_private(cloud, body), ""))
+    return created(address)
+
+
+def _add_private(cloud: CloudState, body: Json) -> Resource:
+    """Check a secondary address and write its row, in the caller's transaction."""
+    vnic = cloud.related("vnic", body["vnicId"])
+    subnet = cloud.related("subnet", vnic.body["subnetId"])
+    if len(cloud.store.find("privateip", vnicId=vnic.id)) > _MOST_SECONDARY:
+        raise invalid(f"VNIC {vnic.id} has {_MOST_SECONDARY} secondary private IPs, which is the limit")
+    owner = str(vnic.hidden["instance"])
+    address = take_private(cloud, subnet, owner, body.get("ipAddress"))
+    return cloud.new(
+        "privateip",
+        {
+            **{name: body[name] for name in (*TAGS, "hostnameLabel") if body.get(name)},
+            "availabilityDomain": vnic.body.get("availabilityDomain"),
+            "compartmentId": vnic.body["compartmentId"],
+            "ipAddress": address,
+            "isPrimary": False,
+            "subnetId": subnet.id,
+            "vnicId": vnic.id,
+        },
+        {"owner": owner},
+    )
+
+
+def _secondary(cloud: CloudState, call: Call) -> Resource:
+    """The secondary address that a call names, in the caller's transaction."""
+    address = cloud.live("privateip", call.path["privateIpId"])
+    check_etag(call, address)
+    if address.body["isPrimary"]:
+        raise invalid(f"Private IP {address.id} is primary: this operation cannot be used with primary private IPs")
+    return address
+
+
+def _update_private(cloud: CloudState, call: Call) -> Reply:
+    body = call.body()
+    with cloud.store.transaction():
+        address = _secondary(cloud, call)
+        address.body.update({name: body[name] for name in (*TAGS, "hostnameLabel") if name in body})
+        if body.get("vnicId"):
+            vnic = cloud.related("vnic", body["vnicId"])
+            if vnic.body["subnetId"] != address.body["subnetId"]:
+                raise invalid(f"VNIC {vnic.id} is not in the subnet of private IP {address.id}")
+            others = [each for each in cloud.store.find("privateip", vnicId=vnic.id) if each.id != address.id]
+            if len(others) > _MOST_SECONDARY:
+                raise conflict(f"VNIC {vnic.id} has {_MOST_SECONDARY} secondary private IPs, which is the limit")
+            owner = str(vnic.hidden["instance"])
+            address.body["vnicId"], address.hidden["owner"] = vnic.id, owner
+            cloud.store.give_address(str(address.body["subnetId"]), str(address.body["ipAddress"]), owner)
+        cloud.store.save(address)
+    return show(address)
+
+
+def _delete_private(cloud: CloudState, call: Call) -> Reply:
+    with cloud.store.transaction():
+        address = _secondary(cloud, call)
+        cloud.store.release_address(str(address.body["subnetId"]), str(address.body["ipAddress"]))
+        address.gone_at = time.time()
+        cloud.store.save(address)
+    return Reply(status=204)
+
+
 def _public_ips(cloud: CloudState, call: Call) -> Reply:
     cloud.compartment(call.need("compartmentId"), in_body=False)
     names = ("compartmentId", "scope", "lifetime", "availabilityDomain")
@@ -87,6 +170,9 @@ def routes(cloud: CloudState) -> list[ApiRoute]:
         *kinds.routes(cloud, BOOT_VOLUME),
         ApiRoute("GET", ips, "ListPrivateIps", partial(_private_ips, cloud)),
         ApiRoute("GET", f"{ips}/{{privateIpId}}", "GetPrivateIp", partial(_get, cloud, "privateip", "privateIpId")),
+        ApiRoute("POST", ips, "CreatePrivateIp", partial(_create_private, cloud)),
+        ApiRoute("PUT", f"{ips}/{{privateIpId}}", "UpdatePrivateIp", partial(_update_private, cloud)),
+        ApiRoute("DELETE", f"{ips}/{{privateIpId}}", "DeletePrivateIp", partial(_delete_private, cloud)),
         ApiRoute("GET", public, "ListPublicIps", partial(_public_ips, cloud)),
         ApiRoute("GET", f"{public}/{{publicIpId}}", "GetPublicIp", partial(_get, cloud, "publicip", "publicIpId")),
         ApiRoute(

@@ -189,6 +189,10 @@ def finish_termination(cloud: CloudState, ocid: str) -> None:
             if row is not None:
                 row.gone_at = time.time()
                 cloud.store.save(row)
+        for row in cloud.store.find("privateip", vnicId=instance.hidden["vnic"]):
+            # The secondary addresses that the VNIC has now.
+            row.gone_at = time.time()
+            cloud.store.save(row)
         cloud.store.release_addresses(ocid)
         cloud.set_state("instance", ocid, LifecycleState.TERMINATED, gone=True)
         cloud.end_work(instance.hidden["work_request"], errors=(("Terminated", "The instance was terminated"),))

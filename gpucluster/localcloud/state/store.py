@@ -227,6 +227,16 @@ class ResourceStore:
         with self._lock:
             self._db.execute("DELETE FROM address WHERE owner = ?", (owner,))
 
+    def give_address(self, space: str, address: str, owner: str) -> None:
+        """Give a reserved address to another owner."""
+        with self._lock:
+            self._db.execute("UPDATE address SET owner = ? WHERE space = ? AND address = ?", (owner, space, address))
+
+    def release_address(self, space: str, address: str) -> None:
+        """Release one address."""
+        with self._lock:
+            self._db.execute("DELETE FROM address WHERE space = ? AND address = ?", (space, address))
+
     # retry tokens
 
     def retry(self, token: str) -> Retry | None:

@@ -60,20 +60,39 @@ SERVICES = (
     "gpucluster-backup.timer",
     "gpucluster-backup.service",
 )
+#: Is there on a host that is the standby: another one has the volume.
+PASSIVE = "/var/lib/gpucluster-standby/passive"
 #: Stops the services where the volume is missing: no database starts on an empty directory of the boot disk.
 UNIT = "gpucluster-state.service"
 UNIT_FILE = f"/etc/systemd/system/{UNIT}"
 
 
-def unit(program: str) -> str:
-    """The unit that mounts the volume at each boot, before the services."""
+#: What a host that takes over starts one after the other: each needs the one before it. The others follow together.
+IN_ORDER = (
+    "mariadb.service",
+    "slapd.service",
+    "sssd.service",
+    "munge.service",
+    "slurmdbd.service",
+    "slurmctld.service",
+)
+
+
+def unit(program: str, *, with_address: bool = False) -> str:
+    """The unit that mounts the volume at each boot, before the services.
+
+    Args:
+        with_address: an address moves with the service, and is set up where the network of the system is.
+    """
     services = " ".join(SERVICES)
+    network = "Wants=network-online.target\nAfter=network-online.target\n" if with_address else ""
     return f"""\
 # Managed by gpucluster.
 [Unit]
 Description=The volume with the controller's state
 Before={services}
 After=local-fs.target
+{network}\
 StartLimitIntervalSec=0
 
 [Service]

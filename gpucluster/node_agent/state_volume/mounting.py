@@ -22,7 +22,9 @@ from typing import Any
 
 from gpucluster.node_agent import durable_file, programs
 from gpucluster.node_agent.errors import Failed, Refused
+from gpucluster.node_agent.host_name import name_host
 from gpucluster.node_agent.state_volume import accounts, device, layout, unsaved_jobs
+from gpucluster.node_agent.state_volume import address as service_address
 from gpucluster.node_agent.state_volume.accounts import Accounts
 
 #: The state as it was on the boot disk.
@@ -36,6 +38,8 @@ _COPY_SECONDS = 6 * 3600.0
 _FORMAT_SECONDS = 1800.0
 _SERVICE_SECONDS = 900.0
 _POLL = 0.5
+# A standby has no volume when it boots, and its boot does not end before.
+_PASSIVE_WAIT = 5.0
 # Of the volume that must stay free: a database that can't write loses what it was asked to keep.
 _SPARE = 0.1
 
@@ -53,13 +57,17 @@ class StateVolume:
 
     # --- what the agent offers -----
 
-    def attach(self, at: str, cluster: str, user: str, wait: float) -> dict[str, Any]:
+    def attach(
+        self, at: str, cluster: str, user: str, *, wait: float, address: str = "", networks: Sequence[str] = ()
+    ) -> dict[str, Any]:
         """Mount the volume, and bring state and directories together. Returns what was done.
 
         Args:
             at: the path of the device.
             user: the image's user, whose key the controller has for the nodes.
             wait: seconds until the device must be there.
+            address: the address that moves with the service; empty without a standby.
+            networks: into which this host speaks from that address.
 
         Raises:
             Refused: it is another cluster's, or holds something else. Nothing was changed.
@@ -67,7 +75,9 @@ class StateVolume:
         """
         with self._alone():
             done: dict[str, Any] = {"formatted": self._mount_volume(at, cluster, wait)}
-            settings = {"device": at, "cluster": cluster, "user": user}
+            settings: dict[str, Any] = {"device": at, "cluster": cluster, "user": user}
+            if address:
+                settings.update(address=address, networks=list(networks))
             marker = self._marker()
             is_new_host = marker.get("machine") != self._machine()
             restored: list[str] = []
@@ -82,12 +92,15 @@ class StateVolume:
             # An attempt that was ended may have restored them all, and sshd still have the ones from before.
             host_keys = is_new_host and self._has_host_keys(user)
             if host_keys:
-                self._at(layout.CERTIFICATE).unlink(missing_ok=True)
+                if not address:  # a standby has the certificate of the host before it
+                    self._at(layout.CERTIFICATE).unlink(missing_ok=True)
                 self._reload_sshd()
             # From here on it is not a new host: what only such a one gets comes before.
             self._write(self._mount / "cluster.json", {"cluster": cluster, "machine": self._machine()})
             self._save(user)
-            self._enable_unit()
+            self._at(layout.PASSIVE).unlink(missing_ok=True)
+            self._set_address(settings)
+            self._enable_unit(with_address=bool(address))
         return {**done, "moved": moved, "restored": restored, "new_host": is_new_host, "host_keys": host_keys}
 
     def mount(self, wait: float) -> None:
@@ -99,6 +112,8 @@ class StateVolume:
         settings = self._read(self._at(SETTINGS))
         if not settings:
             raise Failed(f"{SETTINGS} is missing: no apply has attached a volume", "Run: gpucluster apply")
+        if self._at(layout.PASSIVE).exists():
+            wait = min(wait, _PASSIVE_WAIT)
         self._mount_volume(str(settings["device"]), str(settings["cluster"]), wait)
         if self._marker().get("machine") != self._machine():
             self._unmount(self._mount)
@@ -109,6 +124,58 @@ class StateVolume:
         for name, place in layout.DIRECTORIES.items():
             if (self._mount / "directories" / name).is_dir():
                 self._bind(name, place)
+        self._set_address(settings)
+
+    def take_over(
+        self, at: str, cluster: str, user: str, *, wait: float, address: str, networks: Sequence[str], name: str
+    ) -> dict[str, Any]:
+        """Go on with the state in the place of the host before: as `attach`, then start the services in their order.
+
+        Args:
+            name: of the host in service; this one is called so from now on.
+
+        Raises:
+            AgentError: as `attach`; or a service that the next ones need does not start.
+        """
+        # It may wait for the volume since the boot, and would mount it at the same time.
+        self._run(["systemctl", "stop", layout.UNIT], _SERVICE_SECONDS)
+        attached = self.attach(at, cluster, user, wait=wait, address=address, networks=networks)
+        name_host(name)
+        self._run(["systemctl", "start", layout.UNIT], _SERVICE_SECONDS)
+        enabled = [each for each in dict.fromkeys((*layout.IN_ORDER, *layout.SERVICES)) if self._is_enabled(each)]
+        for each in enabled:
+            if each in layout.IN_ORDER:
+                self._run(["systemctl", "start", each], _SERVICE_SECONDS)
+        self._run(["systemctl", "start", "--no-block", *enabled, "remote-fs.target", "multi-user.target"])
+        return attached
+
+    def release(self) -> dict[str, Any]:
+        """End the services, and write all that they know to the volume. Does nothing without it.
+
+        The host is stopped in the cloud afterwards: what can't be unmounted ends with it.
+        """
+        self._run(["systemctl", "stop", layout.UNIT], _SERVICE_SECONDS)
+        active = [each for each in layout.SERVICES if self._is_active(each)]
+        if active:
+            self._run(["systemctl", "stop", *reversed(active)], _SERVICE_SECONDS)
+        passive = self._at(layout.PASSIVE)
+        passive.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        passive.touch()
+        os.sync()
+        unmounted = True
+        try:
+            for place in layout.DIRECTORIES.values():
+                self._unmount(self._at(place))
+            self._unmount(self._mount)
+        except Failed:
+            unmounted = False
+        if address := self._read(self._at(SETTINGS)).get("address"):
+            service_address.remove(str(address))
+        return {"unmounted": unmounted}
+
+    def _set_address(self, settings: Mapping[str, Any]) -> None:
+        if settings.get("address"):
+            service_address.add(str(settings["address"]), [str(each) for each in settings.get("networks") or ()])
 
     def save(self, user: str) -> None:
         """Copy the files that lie beside those of the host to the volume, and record the accounts there."""
@@ -378,8 +445,12 @@ class StateVolume:
     def _is_active(name: str) -> bool:
         return programs.call(["systemctl", "is-active", "--quiet", name]).returncode == 0
 
-    def _enable_unit(self) -> None:
-        file, text = self._at(layout.UNIT_FILE), layout.unit(_PROGRAM)
+    @staticmethod
+    def _is_enabled(name: str) -> bool:
+        return programs.call(["systemctl", "is-enabled", "--quiet", name]).returncode == 0
+
+    def _enable_unit(self, *, with_address: bool) -> None:
+        file, text = self._at(layout.UNIT_FILE), layout.unit(_PROGRAM, with_address=with_address)
         if file.is_file() and file.read_text() == text:
             return
         durable_file.replace(file, text, mode=0o644)

@@ -17,6 +17,7 @@ RULES = (
     "make.",
     "A flexible shape (`...Flex`) needs `ocpus` and `memory_gb`, any other refuses them.",
     "`controller.state_volume_gb` needs `scheduler: slurm`.",
+    "`controller.standby` needs `controller.state_volume_gb`, and with it `scheduler: slurm`.",
     "`image` is named in one way: `operating_system` and `version`; `name`, with `operating_system` or `login_user`; "
     "`listing` and `login_user`; or `ocid` and `login_user`.",
 )
@@ -30,6 +31,10 @@ def check(context: RuleContext) -> None:
         message = "a volume for the controller's state is there for Slurm only"
         hint = "Delete the line. What Kubernetes stores is in its backups: docs/how-to/kubernetes.md"
         context.error(("controller", "state_volume_gb"), message, hint, key=True)
+    if controller.get("standby") is True and controller.get("state_volume_gb") is None:
+        message = "a standby goes on with the controller's state, which has no volume of its own here"
+        hint = "Add `state_volume_gb: 50` (or more) to controller. Without Slurm there is no standby: delete the line"
+        context.error(("controller", "standby"), message, hint, key=True)
 
 
 def check_machine(context: RuleContext, path: Path, machine: Mapping[str, Any]) -> None:

@@ -169,6 +169,11 @@ class ControllerSpec(Machine):
         "larger. `null`: the state is on the boot volume, and is lost with it.",
         examples=[50],
     )
+    standby: bool = Field(
+        default=False,
+        description="Whether a second host of the same shape and image is ready to go on with the controller's state "
+        "within a minute: see docs/how-to/standby.md. Needs `state_volume_gb`.",
+    )
 
     @property
     def has_state_volume(self) -> bool:

@@ -89,19 +89,19 @@ def test_state_moves_once_and_the_next_host_goes_on_with_it(
     tmp_path: Path, device: str, systemctl: list[list[str]]
 ) -> None:
     first = tmp_path / "first"
-    done = host(first, "one", "kept").attach(device, "demo", "root", 0)
+    done = host(first, "one", "kept").attach(device, "demo", "root", wait=0)
     assert (done["formatted"], done["host_keys"], set(done["moved"])) == (True, False, {f"/{MYSQL}", f"/{AUTHORITY}"})
     assert (first / MYSQL / "content").read_text() == "kept"
     assert (first / MYSQL).stat().st_mode & 0o777 == 0o750
     assert (first / f"{MYSQL}{BEFORE}" / "content").read_text() == "kept"
     assert ["systemctl", "enable", "--quiet", layout.UNIT] in systemctl
     (first / MYSQL / "content").write_text("newer")
-    again = StateVolume(first).attach(device, "demo", "root", 0)
+    again = StateVolume(first).attach(device, "demo", "root", wait=0)
     assert (again["formatted"], again["moved"], again["new_host"]) == (False, [], False)
     leave(first)
 
     second = tmp_path / "second"
-    done = host(second, "two").attach(device, "demo", "root", 0)
+    done = host(second, "two").attach(device, "demo", "root", wait=0)
     assert (done["formatted"], done["moved"], done["new_host"], done["host_keys"]) == (False, [], True, True)
     assert (second / MYSQL / "content").read_text() == "newer"
     key = second / "etc/ssh/ssh_host_ed25519_key"
@@ -116,7 +116,7 @@ def test_state_moves_once_and_the_next_host_goes_on_with_it(
 def test_an_attempt_that_was_ended_before_sshd_has_the_keys_is_repeated(
     tmp_path: Path, device: str, systemctl: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host(tmp_path / "first", "one", "kept").attach(device, "demo", "root", 0)
+    host(tmp_path / "first", "one", "kept").attach(device, "demo", "root", wait=0)
     leave(tmp_path / "first")
     second = tmp_path / "second"
     volume = host(second, "two")
@@ -127,10 +127,10 @@ def test_an_attempt_that_was_ended_before_sshd_has_the_keys_is_repeated(
     with monkeypatch.context() as context:
         context.setattr(StateVolume, "_reload_sshd", staticmethod(ended))
         with pytest.raises(KeyboardInterrupt):
-            volume.attach(device, "demo", "root", 0)
+            volume.attach(device, "demo", "root", wait=0)
     assert ["systemctl", "try-reload-or-restart", "ssh.service"] not in systemctl
     # The files are there already: what sshd has in its memory is from before.
-    again = StateVolume(second).attach(device, "demo", "root", 0)
+    again = StateVolume(second).attach(device, "demo", "root", wait=0)
     assert (again["new_host"], again["restored"], again["host_keys"]) == (True, [], True)
     assert ["systemctl", "try-reload-or-restart", "ssh.service"] in systemctl
 
@@ -142,16 +142,16 @@ def test_scripts_of_jobs_that_slurm_had_not_saved_are_kept(
     first = host(tmp_path / "first", "one", "kept")
     (state / "hash.7/job.7").mkdir(parents=True)
     (state / "hash.7/job.7/script").write_text("#!/bin/sh\n")
-    assert first.attach(device, "demo", "root", 0)["lost_jobs"] == []  # slurmctld has been stopped to move it
+    assert first.attach(device, "demo", "root", wait=0)["lost_jobs"] == []  # slurmctld has been stopped to move it
     (state / "job_state").write_text("7")
     os.utime(state / "job_state", (1000, 1000))
     leave(tmp_path / "first")
     second = tmp_path / "second"
-    assert host(second, "two").attach(device, "demo", "root", 0)["lost_jobs"] == ["7"]
+    assert host(second, "two").attach(device, "demo", "root", wait=0)["lost_jobs"] == ["7"]
     kept = second / "var/lib/gpucluster-state/lost-jobs"
     assert (kept / "job.7/script").read_text() == "#!/bin/sh\n"
     assert kept.stat().st_mode & 0o777 == 0o700
-    assert "lost_jobs" not in StateVolume(second).attach(device, "demo", "root", 0)
+    assert "lost_jobs" not in StateVolume(second).attach(device, "demo", "root", wait=0)
 
 
 def test_a_second_call_waits_for_the_first(tmp_path: Path, device: str, systemctl: list[list[str]]) -> None:
@@ -161,7 +161,7 @@ def test_a_second_call_waits_for_the_first(tmp_path: Path, device: str, systemct
 
     def attach() -> dict[str, Any]:
         began.set()
-        return StateVolume(tmp_path / "root").attach(device, "demo", "root", 0)
+        return StateVolume(tmp_path / "root").attach(device, "demo", "root", wait=0)
 
     with ThreadPoolExecutor(1) as pool:
         with volume._alone():
@@ -179,7 +179,7 @@ def _waits_for_a_lock() -> bool:
 
 def test_a_boot_mounts_it_again(tmp_path: Path, device: str, systemctl: list[list[str]]) -> None:
     root = tmp_path / "root"
-    host(root, "one", "kept").attach(device, "demo", "root", 0)
+    host(root, "one", "kept").attach(device, "demo", "root", wait=0)
     leave(root)
     assert list((root / MYSQL).iterdir()) == []
     StateVolume(root).mount(0)
@@ -189,11 +189,11 @@ def test_a_boot_mounts_it_again(tmp_path: Path, device: str, systemctl: list[lis
 def test_a_device_with_data_is_left_as_it_is(tmp_path: Path, device: str, systemctl: list[list[str]]) -> None:
     subprocess.run(["mkfs.ext4", "-q", "-L", "homes", device], check=True)
     with pytest.raises(Refused, match="'homes'"):
-        host(tmp_path / "root", "one", "kept").attach(device, "demo", "root", 0)
+        host(tmp_path / "root", "one", "kept").attach(device, "demo", "root", wait=0)
     with open(device, "r+b") as stream:  # a damaged file system: nothing recognizes it
         stream.write(b"\0" * 1024 + b"x" * 4096)
     with pytest.raises(Refused, match="data of an unknown kind"):
-        StateVolume(tmp_path / "root").attach(device, "demo", "root", 0)
+        StateVolume(tmp_path / "root").attach(device, "demo", "root", wait=0)
     assert _mounts_below(tmp_path) == []
 
 
@@ -201,11 +201,11 @@ def test_no_device_and_another_clusters_volume_are_refused(
     tmp_path: Path, device: str, systemctl: list[list[str]]
 ) -> None:
     with pytest.raises(Failed, match="not attached to this host"):
-        host(tmp_path / "none", "one", "kept").attach(f"{tmp_path}/missing", "demo", "root", 0)
-    host(tmp_path / "theirs", "two", "theirs").attach(device, "other", "root", 0)
+        host(tmp_path / "none", "one", "kept").attach(f"{tmp_path}/missing", "demo", "root", wait=0)
+    host(tmp_path / "theirs", "two", "theirs").attach(device, "other", "root", wait=0)
     leave(tmp_path / "theirs")
     with pytest.raises(Refused, match="cluster other"):
-        StateVolume(tmp_path / "none").attach(device, "demo", "root", 0)
+        StateVolume(tmp_path / "none").attach(device, "demo", "root", wait=0)
     assert _mounts_below(tmp_path / "none") == []
     assert (tmp_path / "none" / MYSQL / "content").read_text() == "kept"
 
@@ -214,7 +214,7 @@ def test_a_volume_that_is_too_small_takes_nothing(tmp_path: Path, device: str, s
     volume = host(tmp_path / "root", "one", "kept")
     (tmp_path / "root" / MYSQL / "large").write_bytes(os.urandom(60 << 20))
     with pytest.raises(Failed, match="Nothing was moved"):
-        volume.attach(device, "demo", "root", 0)
+        volume.attach(device, "demo", "root", wait=0)
     assert not (tmp_path / "root" / f"{MYSQL}{BEFORE}").exists()
     assert (tmp_path / "root" / MYSQL / "content").read_text() == "kept"
 
@@ -228,14 +228,14 @@ def test_a_move_that_was_killed_begins_again(tmp_path: Path, device: str, system
     old = root / "var/lib/gpucluster-state/directories/mysql"
     old.mkdir(parents=True)
     (old / "content").write_text("copied before the services wrote more")
-    volume.attach(device, "demo", "root", 0)
+    volume.attach(device, "demo", "root", wait=0)
     assert (root / MYSQL / "content").read_text() == "newest"
 
 
 def test_the_state_moves_back(tmp_path: Path, device: str, systemctl: list[list[str]]) -> None:
     root = tmp_path / "root"
     volume = host(root, "one", "kept")
-    volume.attach(device, "demo", "root", 0)
+    volume.attach(device, "demo", "root", wait=0)
     (root / MYSQL / "content").write_text("newer")
     assert f"/{MYSQL}" in volume.move_back()
     assert _mounts_below(root) == []
@@ -246,7 +246,7 @@ def test_the_state_moves_back(tmp_path: Path, device: str, systemctl: list[list[
 
 def test_what_the_volume_states_is_private(tmp_path: Path, device: str, systemctl: list[list[str]]) -> None:
     root = tmp_path / "root"
-    host(root, "one", "kept").attach(device, "demo", "root", 0)
+    host(root, "one", "kept").attach(device, "demo", "root", wait=0)
     mount = root / "var/lib/gpucluster-state"
     assert mount.stat().st_mode & 0o777 == 0o700
     assert json.loads((mount / "cluster.json").read_text()) == {"cluster": "demo", "machine": "one"}

@@ -1,0 +1,204 @@
+"""A standby goes on in the place of the controller, and back, under jobs that run and wait.
+
+Real Slurm, MariaDB and OpenLDAP; the volume is a loop device, and the address that moves is one of the network of the
+containers. The tests run in the order of this file, on one cluster: each is a chapter of the same story.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.e2e.site_harness import ALONE, NETWORK, PATIENCE_TO_BUILD_S, Site, containers, kill, read_until
+from tests.localcloud.api_harness import Api
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.e2e, pytest.mark.story, pytest.mark.timeout(3 * PATIENCE_TO_BUILD_S)]
+
+CONTROLLER, STANDBY = "pair-controller", "pair-standby"
+GATE = "/mnt/home/alice/gate"
+ALONE_IN_SERVICE = "controller: {shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16, state_volume_gb: 50}"
+WITH_STANDBY = ALONE_IN_SERVICE.replace("}", ", standby: true}")
+CLUSTER_YML = f"""\
+version: 1
+name: pair
+cloud: {{provider: local}}
+{NETWORK}{ALONE_IN_SERVICE}
+pools:
+  compute: {{shape: BM.GPU4.8, count: 1}}
+users:
+  people:
+    - {{name: alice, full_name: Alice Example, generate_key: true}}
+"""
+HOST_KEY = "cat /etc/ssh/ssh_host_ed25519_key.pub"
+ACCOUNTED = "sacct -a -X -n -P -S 2020-01-01 -o JobIDRaw,JobName,State"
+#: What the issue allows, on a machine that does nothing else.
+MOST_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with Site(CLUSTER_YML) as made:
+        yield made
+
+
+def outputs(site: Site) -> dict[str, Any]:
+    return dict(site.good("output")["outputs"])
+
+
+def instances(site: Site) -> tuple[str, str]:
+    """The OCIDs of both hosts, as Terraform names them: they never change places."""
+    cluster = outputs(site)["cluster"]
+    return str(cluster["controller"]["id"]), str(cluster["standby"]["id"])
+
+
+def holder(api: Api) -> str:
+    """The instance that has the volume."""
+    listed = api.compute.list_volume_attachments(api.tenancy).data
+    (one,) = [each.instance_id for each in listed if each.lifecycle_state == "ATTACHED"]
+    return str(one)
+
+
+def addresses(site: Site, host: str) -> str:
+    return site.root(host, "ip -4 -o address show")
+
+
+def queue(site: Site) -> tuple[str, str]:
+    """A job that runs until the gate has a number, and one that waits for its node."""
+    running = site.as_alice(f"rm -f {GATE}; mkfifo {GATE}; sbatch --parsable --exclusive --wrap 'exit $(cat {GATE})'")
+    site.runs(running)
+    return running, site.as_alice("sbatch --parsable --exclusive --wrap 'exit 0'")
+
+
+def finish(site: Site, running: str, waiting: str) -> None:
+    """Both jobs end as they would have without a failover."""
+    assert (site.state_of(running), site.state_of(waiting)) == ("RUNNING", "PENDING")
+    site.root("compute-1", f"echo 7 > {GATE}")
+    wait_for(
+        "the job ended with its own exit",
+        lambda: site.as_alice(f"sacct -X -n -P -j {running} -o State,ExitCode") == "FAILED|7:0",
+        interval=0.5,
+        state=site._state,
+    )
+    site.accounted(waiting)
+
+
+def is_written(site: Site, job: str) -> bool:
+    """Whether the queue that slurmctld has saved has this job: it saves some seconds after a change."""
+    state = "/var/lib/slurm/slurmctld"
+    return bool(site.root(CONTROLLER, f"find {state}/job_state -newer {state}/hash.{int(job) % 10}/job.{job}"))
+
+
+def jobs(rows: str) -> set[str]:
+    return {line.split("|")[0] for line in rows.splitlines()}
+
+
+def test_a_cluster_that_stands_gets_a_standby_and_its_jobs_go_on(site: Site) -> None:
+    """Every host learns another address of the controller meanwhile."""
+    site.good("apply")
+    running, waiting = queue(site)
+    site.change(ALONE_IN_SERVICE, WITH_STANDBY)
+    site.good("apply")
+    finish(site, running, waiting)
+
+
+def test_services_run_on_one_of_both_hosts(site: Site) -> None:
+    first, second = instances(site)
+    service = outputs(site)["service"]
+    assert service["current"] == "yes"
+    assert service["address"] in addresses(site, CONTROLLER)
+    assert service["address"] not in addresses(site, STANDBY)
+    assert f"{service['address']} {CONTROLLER}" in site.root("compute-1", "cat /etc/hosts")
+    for name in ("slurmctld", "mariadb", "slapd"):
+        assert site.root(CONTROLLER, f"systemctl is-active {name}") == "active"
+        assert site.root(STANDBY, f"systemctl is-active {name}; true") != "active"
+    files = "/etc/slurm/slurm.conf /etc/gpucluster/munge.key /usr/local/bin/gpucluster-agent"
+    assert site.root(CONTROLLER, f"sha256sum {files}") == site.root(STANDBY, f"sha256sum {files}")
+    assert holder(Api(site.home, engine="podman")) == first != second
+
+
+def test_the_standby_goes_on_with_running_and_waiting_jobs(site: Site) -> None:
+    ended = site.as_alice("sbatch --parsable --wrap 'exit 0'")
+    site.accounted(ended)
+    running, waiting = queue(site)
+    rows, key = site.root(CONTROLLER, ACCOUNTED), site.root(CONTROLLER, HOST_KEY)
+    first, second = instances(site)
+    result = site.good("controller", "failover", "--yes")
+    print("seconds", result["seconds"])
+    assert result["host"] == STANDBY
+    assert result["released"]
+    assert result["seconds"] < MOST_SECONDS
+    api = Api(site.home, engine="podman")
+    assert holder(api) == second
+    assert site.root(CONTROLLER, HOST_KEY) == key
+    assert site.root(CONTROLLER, "hostname") == CONTROLLER
+    assert jobs(rows) <= jobs(site.root(CONTROLLER, ACCOUNTED))
+    assert site.ssh(CONTROLLER, "id -un", *ALONE, who="alice").stdout.strip() == "alice"
+    finish(site, running, waiting)
+    api.wait(api.compute.get_instance, first, "RUNNING")
+    site.until("the old host answers as the standby", lambda: site.ssh(STANDBY, "true").returncode == 0)
+    assert site.root(STANDBY, "systemctl is-active slurmctld; true") != "active"
+
+
+def test_an_apply_agrees_and_configures_the_host_in_service(site: Site) -> None:
+    site.good("apply")
+    assert outputs(site)["service"]["host"] == "standby"
+    assert holder(Api(site.home, engine="podman")) == instances(site)[1]
+
+
+def test_a_change_without_an_apply_reaches_the_standby(site: Site) -> None:
+    """What the timer runs; nobody waits ten minutes here."""
+    site.root(CONTROLLER, "echo changed >/etc/gpucluster-changed && systemctl start gpucluster-standby.service")
+    assert site.root(STANDBY, "cat /etc/gpucluster-changed") == "changed"
+    assert site.root(CONTROLLER, "systemctl is-enabled gpucluster-standby.timer") == "enabled"
+    site.root(CONTROLLER, "rm /etc/gpucluster-changed")
+    _, said = site.good_and_said("verify")
+    (warning,) = [text for text in said if "could not go on as the controller" in text]
+    assert "/etc/gpucluster-changed" in warning
+    site.root(CONTROLLER, "systemctl start gpucluster-standby.service")
+    assert site.ssh(STANDBY, "test -e /etc/gpucluster-changed").returncode == 1
+    assert not [text for text in site.good_and_said("verify")[1] if "could not go on" in text]
+
+
+def test_it_goes_on_after_a_controller_that_is_lost_and_a_command_that_is_killed(site: Site) -> None:
+    """The instance in service is gone, and the first failover is killed when the volume moves."""
+    running, waiting = queue(site)
+    wait_for("Slurm has written its queue", lambda: is_written(site, waiting), interval=0.5)
+    rows = site.root(CONTROLLER, ACCOUNTED)
+    api = Api(site.home, engine="podman")
+    first, second = instances(site)
+    api.compute.terminate_instance(second)
+    api.wait(api.compute.get_instance, second, "TERMINATED")
+    run = site.start("controller", "failover", "--yes")
+    read_until(run, '"name": "services", "status": "started"')
+    kill(run)
+    result = site.good("controller", "failover", "--yes")
+    assert result["host"] == CONTROLLER
+    assert holder(api) == first
+    assert jobs(rows) <= jobs(site.root(CONTROLLER, ACCOUNTED))
+    finish(site, running, waiting)
+
+
+def test_an_apply_makes_another_standby(site: Site) -> None:
+    before = instances(site)
+    site.good("apply")
+    after = instances(site)
+    assert after[0] == before[0]
+    assert after[1] != before[1]
+    service = outputs(site)["service"]
+    assert json.dumps(service)
+    assert (service.get("host", "controller"), service["current"]) == ("controller", "yes")
+    assert site.root(STANDBY, "systemctl is-active slurmctld; true") != "active"
+
+
+def test_a_destroy_after_a_failover_leaves_nothing(site: Site) -> None:
+    """The attachment that the failover has made is in no state yet."""
+    site.good("controller", "failover", "--yes")
+    code, events = site.run("destroy")
+    assert code != 0
+    assert "holds the controller's state" in events[-1]["message"], events[-1]
+    site.good("destroy", "--delete-data")
+    assert containers(site.home) == []

@@ -1,0 +1,72 @@
+"""The host in service repeats what the last apply has sent; systemd is a double."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpucluster.node_agent import programs
+from gpucluster.node_agent.errors import Failed
+from gpucluster.node_agent.standby import keeping, mirror
+
+
+@pytest.fixture
+def systemctl(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    called: list[tuple[str, ...]] = []
+
+    def run(*argv: str, **_how: Any) -> str:
+        called.append(argv)
+        return ""
+
+    monkeypatch.setattr(programs, "run", run)
+    return called
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    calls: list[tuple[Any, ...]] = []
+
+    def send(*words: str, only_compare: bool, root: Path) -> dict[str, Any]:
+        calls.append((*words, only_compare, root))
+        return {"differing": 1, "paths": ["/etc/a"]}
+
+    monkeypatch.setattr(mirror, "send", send)
+    return calls
+
+
+def test_the_timer_repeats_what_was_sent(
+    tmp_path: Path,
+    systemctl: list[tuple[str, ...]],
+    sent: list[tuple[Any, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keeping.keep("debian@10.0.0.3", "ssh-ed25519 AAAA", tmp_path)
+    assert [words[1] for words in systemctl] == ["daemon-reload", "enable"]
+    service = (tmp_path / "etc/systemd/system" / keeping.SERVICE).read_text()
+    assert "ExecStart=/usr/local/bin/gpucluster-agent standby again" in service
+    keeping.keep("debian@10.0.0.4", "ssh-ed25519 BBBB", tmp_path)
+    assert [words[1] for words in systemctl] == ["daemon-reload", "enable", "enable"]
+    assert keeping.again(tmp_path) == {}  # this host does not have the volume
+    assert sent == []
+    monkeypatch.setattr(os.path, "ismount", lambda _path: True)
+    assert keeping.again(tmp_path)["differing"] == 1
+    assert sent == [("debian@10.0.0.4", "ssh-ed25519 BBBB", False, tmp_path)]
+
+
+def test_a_standby_that_does_not_answer_is_no_fault_of_this_host(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(programs, "run", lambda *_argv, **_how: "")
+    monkeypatch.setattr(os.path, "ismount", lambda _path: True)
+    assert keeping.again(tmp_path) == {}  # no apply has made a standby
+    keeping.keep("debian@10.0.0.3", "ssh-ed25519 AAAA", tmp_path)
+
+    def refuse(*_words: str, **_how: Any) -> dict[str, Any]:
+        raise Failed("no answer")
+
+    monkeypatch.setattr(mirror, "send", refuse)
+    assert keeping.again(tmp_path) == {}
+    assert "no answer" in capsys.readouterr().err

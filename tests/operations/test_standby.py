@@ -1,0 +1,99 @@
+"""What the operator's machine asks of both hosts that can be the controller; ssh is a double."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpucluster import process
+from gpucluster.errors import ToolError
+from gpucluster.operations.standby import MirrorResult, StandbyMirror
+from gpucluster.paths import ClusterPaths, write_private
+from gpucluster.process import Completed
+from gpucluster.ssh import Host, SshClient
+
+CONTROLLER = Host("demo-controller", "10.0.0.2", "debian", "ocid1.instance.one")
+STANDBY = Host("demo-standby", "1.1.1.2", "debian", "ocid1.instance.two")
+KEY = "ssh-ed25519 AAAAstandby"
+
+
+class Remote:
+    """Both hosts: status, standard output and standard error by a word of the command."""
+
+    def __init__(self, **answers: tuple[int, str, str]) -> None:
+        self.answers = {"key": (0, json.dumps({"key": "ssh-ed25519 AAAAmirror"}), ""), **answers}
+        self.commands: list[tuple[str, str]] = []
+
+    def __call__(self, argv: Sequence[Any], **_options: Any) -> Completed:
+        command = str(argv[-1])
+        self.commands.append((str(argv[-3]), command))
+        for word, answer in self.answers.items():
+            if f"standby {word}" in command:
+                return Completed((), *answer)
+        return Completed((), 0, "{}", "")
+
+
+@pytest.fixture
+def mirror(tmp_path: Path) -> StandbyMirror:
+    paths = ClusterPaths(tmp_path)
+    paths.create()
+    client = SshClient(paths, None)
+    client.config.parent.mkdir(parents=True, exist_ok=True)
+    write_private(client.config.parent / "known_hosts", f"{STANDBY.instance_id} {KEY}\n")
+    return StandbyMirror(lambda: client)
+
+
+SENT = (0, json.dumps({"differing": 2, "paths": ["/etc/a", "/etc/b"]}), "")
+
+
+def test_the_standby_lets_in_one_program_and_gets_what_differs(
+    mirror: StandbyMirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = Remote(send=SENT)
+    monkeypatch.setattr(process, "run", remote)
+    assert mirror.update(CONTROLLER, STANDBY, "10.0.0.3") == MirrorResult(2, ("/etc/a", "/etc/b"))
+    hosts, commands = zip(*remote.commands, strict=True)
+    assert hosts == ("demo-controller", "demo-standby", "demo-standby", "demo-controller")
+    assert 'restrict,command="sudo -n ' in commands[1]
+    assert 'standby receive $SSH_ORIGINAL_COMMAND" ssh-ed25519 AAAAmirror' in commands[1]
+    assert commands[2].endswith("standby prepare --name demo-standby")
+    assert commands[3].endswith(f"standby send --to debian@10.0.0.3 --host-key '{KEY}'")
+
+
+def test_a_comparison_changes_nothing(mirror: StandbyMirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    remote = Remote(send=SENT)
+    monkeypatch.setattr(process, "run", remote)
+    assert mirror.compare(CONTROLLER, STANDBY, "10.0.0.3").differing == 2
+    ((host, command),) = remote.commands
+    assert host == "demo-controller"
+    assert command.endswith("--only-compare")
+
+
+@pytest.mark.parametrize(
+    ("answer", "text", "hint"),
+    [
+        ((2, "", "this host is in service\nRun: gpucluster apply\n"), "this host is in service", "gpucluster apply"),
+        ((1, "", ""), "no reason was given", ""),
+        ((0, "nonsense", ""), "is no answer", "gpucluster apply"),
+    ],
+)
+def test_what_a_host_refuses_is_an_error_with_its_reason(
+    mirror: StandbyMirror, monkeypatch: pytest.MonkeyPatch, answer: tuple[int, str, str], text: str, hint: str
+) -> None:
+    monkeypatch.setattr(process, "run", Remote(send=answer))
+    with pytest.raises(ToolError) as raised:
+        mirror.update(CONTROLLER, STANDBY, "10.0.0.3")
+    assert text in raised.value.what
+    assert hint in raised.value.hint
+
+
+def test_a_host_key_that_is_not_known_is_not_trusted(mirror: StandbyMirror, monkeypatch: pytest.MonkeyPatch) -> None:
+    remote = Remote()
+    monkeypatch.setattr(process, "run", remote)
+    with pytest.raises(ToolError, match="host key of demo-other is not known"):
+        mirror.compare(CONTROLLER, Host("demo-other", "1.1.1.3", "debian", "ocid1.instance.three"), "10.0.0.4")
+    assert remote.commands == []
