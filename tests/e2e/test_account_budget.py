@@ -105,5 +105,4 @@ def test_cost_is_seconds_of_the_recorded_instances_times_their_price(site: Site)
     assert pools["burst"]["total"] == pytest.approx(expected, rel=0.02)
     assert pools["controller"]["service"] == pools["controller"]["total"] > 0
     assert (found["unpriced"], found["uncovered"], found["unsure_hours"]) == ({}, {}, 0.0)
-    # Prometheus was asked for GPUs without a process: these nodes have none.
-    assert (found["held_unknown"], found["total"]["held"]) == ("", 0.0)
+    assert (found["held_unknown"], found["total"]["held"]) == ("monitoring is off", 0.0)
