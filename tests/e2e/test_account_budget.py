@@ -74,7 +74,9 @@ def test_when_it_is_spent_new_nodes_are_held_and_running_jobs_go_on(site: Site) 
     second, third = submit(site, "vision", "true"), submit(site, "speech")
     site.until("the job is told", lambda: "has spent its budget of this month" in comment(site, second))
     site.runs(third)
-    assert (site.state_of(first), site.state_of(second)) == ("RUNNING", "PENDING")
+    # It is tried again every few seconds: then it has nodes that are never launched.
+    assert site.state_of(first) == "RUNNING"
+    assert site.state_of(second) in ("PENDING", "CONFIGURING")
     said = site.plain("autoscaler", "explain", second).stdout
     assert "the account vision has spent its budget of this month, 0.00 USD, and gets no new nodes" in said
     assert "! budget of account vision: " in site.plain("status").stdout
@@ -103,5 +105,4 @@ def test_cost_is_seconds_of_the_recorded_instances_times_their_price(site: Site)
     assert pools["burst"]["total"] == pytest.approx(expected, rel=0.02)
     assert pools["controller"]["service"] == pools["controller"]["total"] > 0
     assert (found["unpriced"], found["uncovered"], found["unsure_hours"]) == ({}, {}, 0.0)
-    # Prometheus was asked for GPUs without a process: these nodes have none.
-    assert (found["held_unknown"], found["total"]["held"]) == ("", 0.0)
+    assert (found["held_unknown"], found["total"]["held"]) == ("monitoring is off", 0.0)
