@@ -26,7 +26,11 @@ def of_host() -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="gpucluster-agent drift", description=(__doc__ or "").partition("\n")[0])
-    parser.parse_args(argv)
+    parser.add_argument("--request", action="store_true", help="answer the request on standard input (`asked`)")
+    if parser.parse_args(argv).request:
+        from gpucluster.node_agent.drift import asked  # it imports this module
+
+        return asked.main()
     prepare()
     sys.stdout.write(json.dumps(of_host()) + "\n")
     return 0

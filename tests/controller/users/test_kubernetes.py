@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,11 +63,13 @@ def test_a_change_that_kubernetes_did_not_follow_is_reported_after_everything_el
     monkeypatch.setattr(people, "sync", refuses)
     monkeypatch.setattr(DirectoryController, "state", lambda _self: _state())
     monkeypatch.setattr(nss, "expire_cache", lambda: None)
-    here = DirectoryController(_config(kubernetes={"gpus": 8}), LocalAccounts({}, {}, frozenset(), frozenset()))
+    config = replace(_config(kubernetes={"gpus": 8}), hosts_file=tmp_path / "hosts.json")
+    here = DirectoryController(config, LocalAccounts({}, {}, frozenset(), frozenset()))
     monkeypatch.setattr(here.ldap, "apply", lambda records: None)
 
     class _Plan:
-        records = ("one",)
+        records, state = ("one",), _state()
+        before: Mapping[str, Mapping[str, str]] = {}
 
     assert here.apply(_Plan()) is True  # type: ignore[arg-type]
     with pytest.raises(Failed, match=r"the directory is as requested, but in Kubernetes.*no answer") as raised:
