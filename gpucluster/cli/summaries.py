@@ -268,7 +268,7 @@ def _sources_text(sources: dict[str, Any]) -> str:
 def _service_text(service: dict[str, Any]) -> str:
     """Which of the two instances is the controller; names are those in the cloud."""
     state = "up to date" if service["current"] else "not up to date"
-    return f"in service: {service['in_service']}; standby: {service['standby']} ({state})"
+    return f"in service: {printable(service['in_service'])}; standby: {printable(service['standby'])} ({state})"
 
 
 def _runs_text(status: Mapping[str, Any]) -> list[str]:

@@ -9,12 +9,10 @@ the next run finds out what exists and continues from there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from gpucluster import preflight
 from gpucluster.cloud.clusters import CloudContents
@@ -32,15 +30,12 @@ from gpucluster.cluster.state import StateOperations
 from gpucluster.cost.report import By
 from gpucluster.dashboards.overview import Overview
 from gpucluster.drift.model import DriftReport
-from gpucluster.errors import TerraformError
 from gpucluster.events import Sink, ignore, warn
 from gpucluster.handover import iam
-from gpucluster.lifecycle.backup_certificate import require_valid_certificate
 from gpucluster.lifecycle.cost import CostReport
 from gpucluster.lifecycle.plan import ClusterPlan
 from gpucluster.lifecycle.provision import Consent
 from gpucluster.lifecycle.repair import Fix
-from gpucluster.lifecycle.replace import choose
 from gpucluster.lifecycle.result import RunResult
 from gpucluster.lifecycle.rollout import RolloutRequest
 from gpucluster.lifecycle.verification import VerifyRequest, in_junit, level_of
@@ -126,17 +121,7 @@ class Cluster:
         Raises:
             GpuClusterError: see `errors`; what the cloud would refuse is in the report.
         """
-        parts = self._parts
-        outputs: Mapping[str, Any] = {}
-        # Before the first run there is no state to read, and a backend may not answer yet.
-        with suppress(TerraformError):
-            outputs = parts.identity.ownership.outputs()
-        require_valid_certificate(self.spec)
-        parts.cloud.check()
-        parts.cloud.check_gpus()
-        parts.cloud.start(to_build=False)
-        parts.cloud.check_network()
-        return preflight.examine(self.spec, parts.cloud, outputs)
+        return reading.preflight(self._parts)
 
     def plan(self, *, preflight: bool = True, refresh_prices: bool = False, out: Path | None = None) -> ClusterPlan:
         """What `apply` would change: resources, hosts, and their configuration. Reads only, as `preflight`.
@@ -211,24 +196,7 @@ class Cluster:
             VerifyError: the nodes were replaced, but a check failed or could not run.
             GpuClusterError: see `errors`.
         """
-        parts, phases = self._parts, self._parts.phases
-        chosen = choose(self.spec, nodes)
-        with parts.identity.runs.run("replace", prepares=True) as run:
-            terraform = phases.provisioning.prepare(run, to_build=True)
-            faults = phases.repair.faults(nodes, report)
-            if chosen.elastic:
-                with run.phase("elastic nodes"):
-                    phases.elastic_replacement.replace(chosen.elastic, drain_timeout, faults)
-            built = None
-            if chosen.permanent:
-                of_permanent = {name: fault for name, fault in faults.items() if name in chosen.permanent}
-                consent = Consent(drain_timeout=drain_timeout, recreate=chosen.permanent, faults=of_permanent)
-                built = phases.building.build(terraform, run, consent)
-            check = partial(phases.verification.verdict, run=run)
-            deployment = built.deployment if built else parts.connections.hosts.reach(run)
-            verdict = phases.repair.prove(deployment, chosen.permanent, check)
-            result = phases.building.result(run, deployment, built=built, verdict=verdict)
-        return result
+        return changing.replace_nodes(self._parts, nodes, drain_timeout, report)
 
     def rollout(self, request: RolloutRequest | None = None) -> RunResult:
         """Make what `apply` makes, but give another image of a pool to its nodes one after the other, when their jobs
@@ -245,17 +213,7 @@ class Cluster:
             VerifyError: all nodes have the image, but a check failed or could not run.
             GpuClusterError: see `errors`.
         """
-        parts, phases = self._parts, self._parts.phases
-        by_hand = "Change the image in cluster.yml, then run: gpucluster apply --replace-nodes"
-        require_slurm(self.spec, "rollout", kubernetes=by_hand, otherwise=by_hand)
-        request = request or RolloutRequest()
-        request.chosen(self.spec)
-        with parts.identity.runs.run("rollout", prepares=True) as run:
-            terraform = phases.provisioning.prepare(run, to_build=True)
-            built = phases.rollouts.roll(run, terraform, request)
-            verdict = phases.verification.run(built.deployment, run)
-            result = phases.building.result(run, built.deployment, built=built, verdict=verdict)
-        return result
+        return changing.roll_out(self._parts, request or RolloutRequest())
 
     def verify(
         self,

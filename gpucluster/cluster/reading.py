@@ -1,24 +1,28 @@
-"""What reads of a cluster without a run: status, exposure, overview, support bundle, policies.
+"""What reads of a cluster without a run: preflight, status, exposure, overview, support bundle, policies.
 
 Each function takes the parts of a cluster; `Cluster` has the method of its name, with what it raises.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from gpucluster import __version__, handover
+from gpucluster import preflight as checks
 from gpucluster.cloud import clusters as clouds
 from gpucluster.cloud.clusters import CloudContents
 from gpucluster.cluster.composition import Parts
 from gpucluster.cost.report import By
 from gpucluster.dashboards.overview import Overview
 from gpucluster.drift.model import DriftReport
-from gpucluster.errors import ToolError
+from gpucluster.errors import TerraformError, ToolError
 from gpucluster.handover import iam
 from gpucluster.lifecycle import price_list
+from gpucluster.lifecycle.backup_certificate import require_valid_certificate
 from gpucluster.lifecycle.cost import CostReport, Costs
 from gpucluster.lifecycle.provision import network_compartment
 from gpucluster.operations import overview as overviews
@@ -30,6 +34,20 @@ from gpucluster.operations.support_bundle import BundleSources, SupportBundle, S
 from gpucluster.workspace import evidence
 from gpucluster.workspace.run_history import past_runs
 from gpucluster.workspace.run_log import read_runs
+
+
+def preflight(parts: Parts) -> checks.PreflightReport:
+    """See `Cluster.preflight`."""
+    outputs: Mapping[str, Any] = {}
+    # Before the first run there is no state to read, and a backend may not answer yet.
+    with suppress(TerraformError):
+        outputs = parts.identity.ownership.outputs()
+    require_valid_certificate(parts.spec)
+    parts.cloud.check()
+    parts.cloud.check_gpus()
+    parts.cloud.start(to_build=False)
+    parts.cloud.check_network()
+    return checks.examine(parts.spec, parts.cloud, outputs)
 
 
 def status(parts: Parts, timeout: float) -> ClusterStatus:

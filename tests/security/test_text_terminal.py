@@ -153,6 +153,7 @@ def _status() -> dict[str, Any]:
         "slurm": [{"node": ALL, "state": ALL, "partition": ALL}],
         "kubernetes": [{"node": ALL, "state": ALL, "pool": ALL, "version": ALL}],
         "certificates": None, "maintenance": None, "autoscaler": {"error": ALL}, "last_change": None, "last_run": None,
+        "service": {"in_service": ALL, "standby": ALL, "current": False, "begun": False},
         "sources": {"cloud": source, "hosts": source, "slurm": source},
     }  # fmt: skip
 
