@@ -81,7 +81,7 @@ def check(context: RuleContext) -> None:
 
 def warnings(spec: ClusterSpec) -> tuple[str, ...]:
     """What a valid file means that its author may not expect, with what to write instead."""
-    return (*login.warnings(spec), *slurm.warnings(spec))
+    return (*login.warnings(spec), *slurm.warnings(spec), *accounts.warnings(spec))
 
 
 def documentation() -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpucluster.spec.document import Path
 from gpucluster.spec.messages import shown
+from gpucluster.spec.model import ClusterSpec
 from gpucluster.spec.rules.context import RuleContext, usable
 from gpucluster.spec.sections import fields
 from gpucluster.text import did_you_mean
@@ -44,6 +45,15 @@ def check(context: RuleContext) -> None:
                 context.error(path, "is this QOS itself", "Name others")
             else:
                 _check_qos(context, path, other)
+
+
+def warnings(spec: ClusterSpec) -> tuple[str, ...]:
+    """Budgets that hold nothing."""
+    budgets = [name for name, each in spec.slurm.accounts.items() if each.monthly_budget is not None]
+    if not budgets or spec.elastic_pools:
+        return ()
+    key = ", ".join(f"slurm.accounts.{name}.monthly_budget" for name in budgets)
+    return (f"{key}: a budget holds new elastic nodes, and no pool is elastic. gpucluster cost shows what is spent",)
 
 
 def _check_name(context: RuleContext, path: Path, name: str, reserved: str) -> None:

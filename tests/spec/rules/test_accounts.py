@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpucluster.spec import loads
+from gpucluster.spec import loads, warnings
 from tests.spec.faults import findings, reported
-from tests.spec.spec_texts import LOCAL
+from tests.spec.spec_texts import LOCAL, MINIMAL
 
 OLD = "accounting: true"
 # id: (what stands in LOCAL, what stands there instead with § at the error, path, words)
@@ -55,3 +55,11 @@ def test_a_whole_file() -> None:
     text = "accounts: {vision: {parent: science, qos: [urgent], users: [alice]}, science: {fairshare: 3}}\n"
     spec = loads(LOCAL.replace(OLD, text + "  qos: {urgent: {preempts: [normal]}}", 1))
     assert spec.slurm.accounts["vision"].parent == "science"
+
+
+def test_a_budget_that_can_hold_nothing_gets_a_warning() -> None:
+    budget = "slurm: {accounts: {vision: {monthly_budget: 10}}}\n"
+    (warning,) = warnings(loads(MINIMAL + budget))
+    assert warning.startswith("slurm.accounts.vision.monthly_budget: a budget holds new elastic nodes, and no pool")
+    assert not warnings(loads(MINIMAL.replace("count: 1", "count: 1, max_count: 2") + budget))
+    assert not warnings(loads(MINIMAL + "slurm: {accounts: {vision: {fairshare: 2}}}\n"))
