@@ -18,7 +18,6 @@ from collections.abc import Mapping, Sequence
 from gpucluster.node_agent import version
 from gpucluster.node_agent.interpreter import PYTHON, PYTHON_IN_SHELL
 from gpucluster.node_agent.version import CONTROLLER, NODE_AGENT
-from gpucluster.paths import ansible_dir
 
 INTERPRETER = f"{PYTHON} -I"
 _TIME = (2020, 1, 1, 0, 0, 0)
@@ -114,6 +113,9 @@ _UNCHANGED = ("applied", "gpus", "host_facts", "unchanged", "units", "updates")
 def unchanged_program() -> tuple[str, str]:
     """What compares a host with what the last complete apply left, as a program that is sent along: see
     `facts_program`."""
+    # The operator's machine alone has it; the rest of this module runs on hosts' Python, too.
+    from gpucluster.paths import ansible_dir
+
     package = "ansible/module_utils"
     files = {f"{package}/gpucluster_{name}.py" for name in _UNCHANGED}
     sources = {name: (ansible_dir().parent / name).read_bytes() for name in sorted(files)}

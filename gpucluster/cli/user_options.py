@@ -90,8 +90,8 @@ def _password(*, interactive: bool) -> str:
 def _read_stdin() -> str:
     raw = sys.stdin.buffer.read(_MAX_STDIN + 1)
     if len(raw) > _MAX_STDIN:
-        raise InputError(f"standard input is too large: at most {_MAX_STDIN} bytes are read")
+        raise InputError(f"standard input is too large: at most {_MAX_STDIN} bytes are read", hint="Send it in parts")
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        raise InputError("standard input is not UTF-8 text") from error
+        raise InputError("standard input is not UTF-8 text", hint="Save it as UTF-8") from error

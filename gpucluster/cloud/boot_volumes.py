@@ -88,11 +88,18 @@ class BootVolumes:
         except CloudError as error:
             if error.status == http.HTTPStatus.NOT_FOUND:
                 raise CloudError(
-                    f"image {image} does not exist any more, or may not be used", status=error.status, code=error.code
+                    f"image {image} does not exist any more, or may not be used",
+                    hint="Name another image for the pool in cluster.yml",
+                    status=error.status,
+                    code=error.code,
                 ) from error
             raise
         if read.lifecycle_state != LifecycleState.AVAILABLE:
-            raise CloudError(f"image {read.display_name} is {read.lifecycle_state}, and can't be used", where=image)
+            raise CloudError(
+                f"image {read.display_name} is {read.lifecycle_state}, and can't be used",
+                where=image,
+                hint="Wait until it is AVAILABLE, or name another image for the pool in cluster.yml",
+            )
         return str(read.operating_system)
 
     def replace(self, instances: Mapping[str, str], image: str) -> dict[str, NewVolume]:

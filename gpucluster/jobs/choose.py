@@ -71,7 +71,7 @@ def describe(
         name: option.parse(settings[name]) if name in settings else option.default for name, option in known.items()
     }
     if nodes < 1:
-        raise InputError(f"a job has 1 node or more, and not {nodes}")
+        raise InputError(f"a job has 1 node or more, and not {nodes}", hint="Pass --nodes with a number from 1")
     if gpus is None:
         gpus = 1 if values.get("mig") else shape.gpus if shape else 0
     if rdma is None:

@@ -71,7 +71,7 @@ def choose(spec: ClusterSpec, nodes: Iterable[str]) -> Chosen:
             hint = did_you_mean(name, permanent) or f"Permanent nodes: {', '.join(permanent[:8]) or 'none'}"
             raise InputError(f"there is no node {name}", where=str(spec.file), hint=hint)
     if not names:
-        raise InputError("no node is named")
+        raise InputError("no node is named", hint="Name one or more of those that gpucluster status lists")
     return Chosen(
         tuple(name for name in names if name in permanent), tuple(name for name in names if name not in permanent)
     )

@@ -96,7 +96,11 @@ class SavedPlan:
         except (KeyError, TypeError, ValueError) as error:
             raise InputError("this plan is damaged", where=str(file), hint=hint) from error
         if made.cluster != cluster:
-            raise InputError(f"this is a plan of the cluster {made.cluster}, and not of {cluster}", where=str(file))
+            raise InputError(
+                f"this is a plan of the cluster {made.cluster}, and not of {cluster}",
+                where=str(file),
+                hint="Name the cluster file of that cluster with --file, or make a plan of this one",
+            )
         return made
 
     def require(self, now: SavedPlan) -> None:

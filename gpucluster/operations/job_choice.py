@@ -14,6 +14,9 @@ from gpucluster.text import count, did_you_mean
 if TYPE_CHECKING:
     from gpucluster.spec import ClusterSpec, PoolSpec
 
+#: What to do where a template can't run on a pool.
+OTHER_POOL = "What each template needs: gpucluster job templates"
+
 
 def job_for(
     spec: ClusterSpec,
@@ -57,7 +60,7 @@ def job_for(
         without = [each.name for each in registry.templates() if not needs_hardware(each)]
         what = "its network is emulated" if gpus else "its GPUs and its network are emulated"
         why = f"{what}. These templates need none: {', '.join(without)}"
-    raise InputError(f"{template.name} can't run on the pool {candidates[0]}: {why}")
+    raise InputError(f"{template.name} can't run on the pool {candidates[0]}: {why}", hint=OTHER_POOL)
 
 
 def check_divided(spec: ClusterSpec, name: str, job: Job) -> None:

@@ -34,7 +34,7 @@ from gpucluster.kubernetes.manifests.workloads import JOB_LABEL
 from gpucluster.node_agent.checks.model import Finding, Status
 from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.controller import ControllerConnection
-from gpucluster.operations.job_choice import check_divided, job_for
+from gpucluster.operations.job_choice import OTHER_POOL, check_divided, job_for
 from gpucluster.operations.rpc import RemoteConversation
 from gpucluster.operations.schedulers import require_slurm
 from gpucluster.spec import ClusterSpec
@@ -342,7 +342,9 @@ class Jobs:
                 return name, self._on(name, template, launcher, request)
             except InputError as error:
                 refused = refused or error
-        raise refused or InputError("this cluster has no pools", where=str(spec.file))
+        raise refused or InputError(
+            "this cluster has no pools", where=str(spec.file), hint="Add one below `pools`, then run: gpucluster apply"
+        )
 
     def _on(self, name: str, template: Template, launcher: Launcher, request: JobRequest) -> Job:
         """The job on nodes of a pool.
@@ -365,7 +367,7 @@ class Jobs:
         if request.gpus is not None:
             job = replace(job, gpus=request.gpus)
             if why := choose.refusal(job):
-                raise InputError(f"{template.name} can't run on the pool {name}: {why}")
+                raise InputError(f"{template.name} can't run on the pool {name}: {why}", hint=OTHER_POOL)
         pool = spec.pools[name]
         check_divided(spec, name, job)
         most = pool.count + pool.elastic_count

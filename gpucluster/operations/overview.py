@@ -139,7 +139,7 @@ def overview(spec: ClusterSpec, sources: OverviewSources, *, version: str, timeo
     def on_host(command: str, text: str = "", *, host: str | None = None) -> Inquiry[Completed]:
         def ask() -> Completed:
             if not hosts.result():
-                raise ToolError("there is no controller yet")
+                raise ToolError("there is no controller yet", hint="Run: gpucluster apply")
             return sources.controller.ask(command, host=host, text=text, timeout=timeout)
 
         return Inquiry(ask)

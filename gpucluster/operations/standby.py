@@ -77,7 +77,7 @@ class StandbyMirror:
         try:
             return MirrorResult(int(answer["differing"]), tuple(map(str, answer["paths"])))
         except (KeyError, TypeError, ValueError):
-            raise ToolError(f"{what}: {text[:200]!r} is no answer", hint="Run: gpucluster apply") from None
+            raise ToolError(f"{what}: the answer can't be read: {text[:200]!r}", hint="Run: gpucluster apply") from None
 
     def _let_in(self, controller: Host, standby: Host) -> None:
         """Let the controller run one program on the standby, and nothing else, with a key for that alone."""

@@ -59,5 +59,9 @@ def use(root: Path, file: Path) -> tuple[str, ...]:
     try:
         shutil.copyfile(file, root / WORKING)
     except OSError as error:
-        raise EnvironmentFault(f"can't copy the lock of the provider: {error.strerror}", where=str(file)) from error
+        raise EnvironmentFault(
+            f"can't copy the lock of the provider: {error.strerror}",
+            where=str(file),
+            hint="Look at the permissions of the file and at the space of its disk",
+        ) from error
     return ("-lockfile=readonly",)

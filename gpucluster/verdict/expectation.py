@@ -238,7 +238,7 @@ def _nodes(text: str, members: Mapping[str, Sequence[str]]) -> list[str]:
         if node not in known:
             raise InputError(f"there is no node {node}", hint=_known(node, sorted(known), "Nodes"))
     if not names:
-        raise InputError("the list of nodes is empty")
+        raise InputError("the list of nodes is empty", hint="Name nodes as Slurm does, such as compute-[1-4,7]")
     return names
 
 

@@ -75,7 +75,11 @@ def lock(paths: ClusterPaths, command: str) -> Iterator[None]:
             _flock(paths, paths.lock, os.O_RDWR | os.O_CREAT, held)
         except OSError as error:
             # Without flock, a lock that merely exists would outlive a killed holder.
-            raise EnvironmentFault(f"can't open the lock: {error.strerror}", where=str(paths.lock)) from error
+            raise EnvironmentFault(
+                f"can't open the lock: {error.strerror}",
+                where=str(paths.lock),
+                hint="Look at the permissions of the file and at the space of its disk",
+            ) from error
         try:
             _name_holder(paths, command)
             yield

@@ -33,7 +33,7 @@ from gpucluster.spec import template
 from gpucluster.systems import matrix
 from gpucluster.verdict import reference
 from tests.golden import sdk_facts
-from tools import library_reference
+from tools import error_catalogue, library_reference
 
 REPOSITORY = Path(__file__).parents[2]
 REFERENCE = REPOSITORY / "docs" / "reference"
@@ -54,6 +54,10 @@ def test_the_generated_documents_are_up_to_date(what: str, file: str) -> None:
 
 def test_the_page_of_the_library_has_its_docstrings() -> None:
     _compare(REFERENCE / "library.md", library_reference.page())
+
+
+def test_the_catalogue_of_errors_has_every_message() -> None:
+    _compare(REFERENCE / "errors.md", error_catalogue.page())
 
 
 def test_the_demo_is_the_template() -> None:

@@ -78,7 +78,7 @@ def test_a_comparison_changes_nothing(mirror: StandbyMirror, monkeypatch: pytest
     [
         ((2, "", "this host is in service\nRun: gpucluster apply\n"), "this host is in service", "gpucluster apply"),
         ((1, "", ""), "no reason was given", ""),
-        ((0, "nonsense", ""), "is no answer", "gpucluster apply"),
+        ((0, "nonsense", ""), "the answer can't be read", "gpucluster apply"),
     ],
 )
 def test_what_a_host_refuses_is_an_error_with_its_reason(
