@@ -45,7 +45,8 @@ _WORKERS = 4
 #: Files with secrets, from which the secrets themselves are read so that they are found wherever they stand.
 _WITH_SECRETS = (
     "/etc/munge/munge.key*", "/etc/gpucluster/munge.key*", "/etc/gpucluster/*.password", "/etc/sssd/sssd.conf",
-    "/etc/slurm/slurmdbd.conf", "/etc/slurm/*.key", "/var/spool/slurm*/*.key", "/var/lib/gpucluster-directory/*.json",
+    "/etc/slurm/slurmdbd.conf", "/etc/slurm/*.key", "/var/spool/slurm*/*.key",
+    "/var/lib/gpucluster-directory/hosts*.json",
     "/var/lib/gpucluster/grafana/*password*", "/etc/shadow", "/etc/kubernetes/*.conf", "/root/.my.cnf",
     "/etc/mysql/debian.cnf", "/root/.oci/config", "/etc/gpucluster/*secret*", "/etc/gpucluster/*token*",
 )  # fmt: skip

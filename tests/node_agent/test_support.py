@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import fnmatch
 import json
 import sys
 from pathlib import Path
@@ -85,3 +86,12 @@ def test_everything_of_a_host_ends_in_time() -> None:
     whole = json.loads(support.run(controller=True, since=1, room=1_000_000, seconds=30))
     assert "Linux" in whole["files"]["system/kernel.txt"]
     assert set(whole["files"]) | set(whole["missing"]) >= {"slurm/sinfo.txt", "system/failed-units.txt"}
+
+
+def test_names_of_hosts_accounts_and_users_are_not_taken_for_secrets() -> None:
+    """Records of this folder name what a bundle is about; with hosts.json they are all that is there."""
+    folder = "/var/lib/gpucluster-directory"
+    secret = {f"{folder}/hosts.json"}
+    others = {f"{folder}/{name}.json" for name in ("billed-hosts", "slurm-accounts", "written")}
+    read = {file for file in secret | others for pattern in support._WITH_SECRETS if fnmatch.fnmatch(file, pattern)}
+    assert read == secret
