@@ -123,7 +123,7 @@ def _jobs(content: Any) -> str:
     for one in content["jobs"]:
         count = str(len(one["nodes"]))
         fields = (one["id"], "0", one["state"], "compute", ",".join(one["nodes"]), count, "1000", "0", "0", "1", "1",
-                  "None", "ada")  # fmt: skip
+                  "default", "None", "ada")  # fmt: skip
         records.append("\x1f".join(fields) + "\x1e\n")
     return "".join(records)
 
