@@ -25,7 +25,7 @@ _CONTROLLER = (
     "roles/monitoring/templates/gpucluster-monitor.service.j2",
     "roles/people/files/gpucluster-kubeconfig@.service",
     "roles/people/tasks/main.yml",
-    "roles/slurm/tasks/accounts.yml",
+    "roles/slurm/tasks/policies.yml",
     "roles/slurm/files/gpucluster-munge-switch.service",
     "roles/slurm/templates/gpucluster-munge-keys@.service.j2",
     "roles/software/templates/gpucluster-software.service.j2",
