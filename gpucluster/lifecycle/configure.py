@@ -131,7 +131,7 @@ class Configuration:
                 "machine": socket.gethostname(),
                 "fields": updates.recorded(self._spec),
             }
-            elastic = self._elastic_nodes(deployment, str(this["content"]))
+            elastic = self._elastic_nodes(deployment, str(this["content"]), before)
             if elastic:
                 this[elastic_age.KEY] = elastic
             # Objects of Kubernetes change outside of files.
@@ -181,18 +181,20 @@ class Configuration:
         generated = {person.name for person in self._spec.users.people if person.generate_key}
         return {str(user["name"]): list(user["ssh_keys"]) for user in updated.users if user["name"] in generated}
 
-    def _elastic_nodes(self, deployment: Deployment, roles: str) -> dict[str, Any]:
+    def _elastic_nodes(self, deployment: Deployment, roles: str, before: Mapping[str, Any] | None) -> dict[str, Any]:
         """What new nodes get from now on, by elastic pool, for the configuration record.
 
         Args:
             roles: the digest of the roles and programs that configure the hosts.
+            before: the record, if it was read already.
         """
         fingerprints = {
             pool: f"{roles} {handover.node_fingerprint(self._spec, deployment.outputs, pool)}"
             for pool in self._spec.elastic_pools
         }
-        before = self._record.read(timeout=_RECORD_TIMEOUT) if fingerprints else None
-        return elastic_age.recorded(before, fingerprints, time.time())
+        if fingerprints and before is None:
+            before = self._record.read(timeout=_RECORD_TIMEOUT)
+        return elastic_age.recorded(before if fingerprints else None, fingerprints, time.time())
 
     def _report_differences(self, compared: Comparison) -> None:
         """Which hosts were not as the last apply left them."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpucluster.node_agent import bounded, ldap_bind, passwords, programs
-from gpucluster.node_agent.errors import AgentError, Failed, Refused, of_system
+from gpucluster.node_agent.errors import AgentError, Failed, Refused, report
 
 CONFIG = Path("/etc/sssd/sssd.conf")
 UNIT = "sssd.service"
@@ -92,11 +92,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Not the error itself: it may quote the password.
         sys.stderr.write("gpucluster-agent directory-password: the request is not a JSON string\n")
         return Refused.status
-    except AgentError as error:
-        sys.stderr.write(f"gpucluster-agent directory-password: {error.message}\n")
-        return error.status
-    except OSError as error:
-        problem = of_system(error)
-        sys.stderr.write(f"gpucluster-agent directory-password: {problem.message}\n")
-        return problem.status
+    except (AgentError, OSError) as error:
+        return report(error, "directory-password")
     return 0

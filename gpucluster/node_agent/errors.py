@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 #: The exit status where a change is made, and not every host has confirmed it. The operator's commands have the same.
@@ -39,6 +40,21 @@ class Refused(AgentError):
     """The request is not possible. Nothing was changed."""
 
     status = 2
+
+
+def report(error: AgentError | OSError, command: str = "") -> int:
+    """Write to standard error why a command of the agent could not do its work. Returns its exit status.
+
+    Args:
+        command: its name, which stands before the message, for a person or a journal; without one, the hint follows on
+            a line of its own, for the program that asked.
+    """
+    problem = of_system(error) if isinstance(error, OSError) else error
+    if command:
+        sys.stderr.write(f"gpucluster-agent {command}: {problem.message}\n")
+    else:
+        sys.stderr.write(f"{problem.message}\n{problem.hint}\n" if problem.hint else f"{problem.message}\n")
+    return problem.status
 
 
 def of_system(error: OSError, what: str = "") -> Failed:

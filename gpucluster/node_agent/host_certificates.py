@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from gpucluster.node_agent import bounded, durable_file, passwords, programs
-from gpucluster.node_agent.errors import AgentError, Failed
+from gpucluster.node_agent.errors import AgentError, Failed, report
 from gpucluster.node_agent.notify import notify
 
 #: What `request` needs, on every host.
@@ -363,6 +363,5 @@ def main(
     try:
         options.run()
     except AgentError as error:
-        sys.stderr.write(f"gpucluster-agent host-certificate: {error.message}\n")
-        return error.status
+        return report(error, "host-certificate")
     return 0

@@ -16,12 +16,11 @@ import re
 import shlex
 import shutil
 import socket
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from gpucluster.node_agent import programs
-from gpucluster.node_agent.errors import AgentError
+from gpucluster.node_agent.errors import AgentError, report
 
 REMOVED = """
 /etc/ssh/ssh_host_* /root/.ssh /root/.bash_history /root/.ansible /etc/gpucluster/authority
@@ -142,6 +141,5 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         seal(options.homes)
     except AgentError as error:
-        sys.stderr.write(f"gpucluster-agent seal: {error.message}\n")
-        return error.status
+        return report(error, "seal")
     return 0

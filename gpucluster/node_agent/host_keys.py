@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.node_agent import bounded, durable_file, host_certificates, programs
-from gpucluster.node_agent.errors import AgentError, Failed, Refused, of_system
+from gpucluster.node_agent.errors import AgentError, Failed, Refused, report
 from gpucluster.node_agent.host_certificates import SETTINGS
 
 FOLDER = Path("/etc/ssh")
@@ -217,13 +217,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             known(bounded.loads(sys.stdin.read(_LONGEST)))
     except AgentError as error:
-        sys.stderr.write(f"gpucluster-agent host-keys: {error.message}\n")
-        return error.status
+        return report(error, "host-keys")
     except ValueError:
         sys.stderr.write("gpucluster-agent host-keys: the request is not JSON\n")
         return Refused.status
     except OSError as error:
-        problem = of_system(error)
-        sys.stderr.write(f"gpucluster-agent host-keys: {problem.message}\n")
-        return problem.status
+        return report(error, "host-keys")
     return 0

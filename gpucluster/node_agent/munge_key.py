@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.node_agent import bounded, durable_file, programs
-from gpucluster.node_agent.errors import AgentError, Failed, Refused, of_system
+from gpucluster.node_agent.errors import AgentError, Failed, Refused, report
 from gpucluster.node_agent.host_certificates import from_a_port_of_root, received, signal_unit
 from gpucluster.node_agent.notify import notify
 
@@ -240,11 +240,6 @@ def main(argv: Sequence[str] | None = None) -> int:
             stage(settings, options.digest)
         else:
             switch(settings, options.digest, late=options.late)
-    except AgentError as error:
-        sys.stderr.write(f"gpucluster-agent munge-key: {error.message}\n")
-        return error.status
-    except OSError as error:
-        problem = of_system(error)
-        sys.stderr.write(f"gpucluster-agent munge-key: {problem.message}\n")
-        return problem.status
+    except (AgentError, OSError) as error:
+        return report(error, "munge-key")
     return 0

@@ -7,10 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,11 +25,11 @@ from gpucluster.lifecycle.provision import Consent
 from gpucluster.lifecycle.run_lock import RunLock
 from gpucluster.oci.run_lock import Holder
 from gpucluster.oci.tags import LOCK
-from gpucluster.paths import import_root
 from gpucluster.spec import load
 from gpucluster.terraform.plan import ResourceChange
 from tests.addresses import free_range
 from tests.localcloud.api_harness import Api, running
+from tests.racing import race
 
 pytestmark = pytest.mark.slow
 
@@ -333,25 +330,8 @@ def test_of_first_applies_of_several_processes_exactly_one_goes_on(
     ids = _existing(api, net, dns=False) if existing else ""
     kept = _tagged(api)
     files = [Folder(tmp_path / name, net, ids).path / "cluster.yml" for name in "abc"]
-    with ExitStack() as stack:
-        racers = [
-            stack.enter_context(
-                subprocess.Popen(
-                    [sys.executable, "-c", RACER, str(file)],
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=import_root(),
-                )
-            )
-            for file in files
-        ]  # fmt: skip
-        for each in racers:
-            assert each.stdout is not None
-            assert each.stdout.readline() == "ready\n"
-        # All have found that nothing has this name.
-        for each in racers:
-            assert each.stdin is not None
-            each.stdin.write("\n")
-            each.stdin.flush()
-        said = [each.communicate()[0] for each in racers]
+    # All have found that nothing has this name.
+    said = race(RACER, [[str(file)] for file in files])
     assert sorted(text.split()[0] for text in said) == ["made", "refused", "refused"]
     (identity,) = (text.split()[1] for text in said if text.startswith("made"))
     made = {ocid: tags for ocid, tags in _tagged(api).items() if ocid not in kept}

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import stat
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from gpucluster.errors import EnvironmentFault, ProcessError
-from gpucluster.paths import import_root
 from gpucluster.ssh import ensure_key, public_key
+from tests.racing import GET_SET, race
 
 AT_ONCE = 6
 
@@ -36,26 +35,10 @@ def test_several_processes_at_once_have_one_pair(tmp_path: Path) -> None:
     """Two first applies in one local cloud make the key of its hosts at the same moment."""
     key = tmp_path / "keys" / "id"
     code = (
-        "import sys; from pathlib import Path; from gpucluster.ssh import ensure_key, public_key\n"
-        "print('ready', flush=True); sys.stdin.readline()\n"
+        f"import sys; from pathlib import Path; from gpucluster.ssh import ensure_key, public_key\n{GET_SET}\n"
         "print(public_key(ensure_key(Path(sys.argv[1]), sys.argv[2])))"
     )
-    racers = [
-        subprocess.Popen(
-            [sys.executable, "-c", code, str(key), f"of {number}"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=import_root(),
-        )
-        for number in range(AT_ONCE)
-    ]  # fmt: skip
-    for each in racers:
-        assert each.stdout is not None
-        assert each.stdout.readline() == "ready\n"
-    for each in racers:
-        assert each.stdin is not None
-        each.stdin.write("\n")
-        each.stdin.flush()
-    printed = {each.communicate()[0] for each in racers}
-    assert [each.returncode for each in racers] == [0] * AT_ONCE
+    printed = set(race(code, [[str(key), f"of {number}"] for number in range(AT_ONCE)]))
     assert len(printed) == 1
     assert _is_a_pair(key)
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gpucluster.node_agent.errors import AgentError, of_system
+from gpucluster.node_agent.errors import AgentError, report
 from gpucluster.node_agent.host_name import name_host
 from gpucluster.node_agent.standby import keeping, mirror
 
@@ -54,13 +54,8 @@ def main(argv: Sequence[str]) -> int:
                 # Before: the standby has these units as well.
                 keeping.keep(options.to, options.host_key)
             answer = mirror.send(options.to, options.host_key, only_compare=options.only_compare)
-    except AgentError as error:
-        sys.stderr.write(f"{error.message}\n{error.hint}\n" if error.hint else f"{error.message}\n")
-        return error.status
-    except OSError as error:
-        problem = of_system(error)
-        sys.stderr.write(f"{problem.message}\n{problem.hint}\n")
-        return problem.status
+    except (AgentError, OSError) as error:
+        return report(error)
     sys.stdout.write(json.dumps(answer) + "\n")
     return 0
 

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from gpucluster.node_agent.errors import AgentError, of_system
+from gpucluster.node_agent.errors import AgentError, report
 from gpucluster.node_agent.state_volume.mounting import StateVolume
 
 # OCI attaches a volume within seconds; a host that boots may be a minute ahead of it.
@@ -57,13 +57,8 @@ def main(argv: Sequence[str]) -> int:
             answer = {}
         else:
             answer = {"moved_back": volume.move_back()}
-    except AgentError as error:
-        sys.stderr.write(f"{error.message}\n{error.hint}\n" if error.hint else f"{error.message}\n")
-        return error.status
-    except OSError as error:
-        problem = of_system(error)
-        sys.stderr.write(f"{problem.message}\n{problem.hint}\n")
-        return problem.status
+    except (AgentError, OSError) as error:
+        return report(error)
     sys.stdout.write(json.dumps(answer) + "\n")
     return 0
 
