@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from gpucluster.drift.model import DriftFinding, DriftReport
 
 _WIDTH, _SEEN = 80, 36
-# One screen of 24 lines has so many findings, beside a line for each area and the summary; and so many places that were
-# not compared.
+# Findings, and places that were not compared, for which one screen of 24 lines has room beside a line for each area and
+# the summary.
 _MOST, _MOST_UNSEEN = 10, 3
 
 

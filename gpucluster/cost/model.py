@@ -31,7 +31,7 @@ class HostInterval:
         pool: `controller` and `login` are those of hosts that run no jobs.
         machine: what is sold of it: `shape`, `gpus`, `ocpus`, `memory_gb`.
         end: infinity for one that is there now.
-        unsure: for so many seconds before its end nobody looked.
+        unsure: seconds before its end in which the instances were not listed.
     """
 
     id: str

@@ -14,7 +14,7 @@ from gpucluster.cost.model import Share, Use
 By = Literal["user", "account", "pool", "job", "day"]
 BY: tuple[By, ...] = get_args(By)
 #: The row of what no user, account or job has.
-NOBODY = "-"
+UNATTRIBUTED = "-"
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,11 @@ def total(rows: Sequence[CostRow]) -> CostRow:
 def _key(by: By, calendar: Days | None) -> Callable[[Share], str]:
     def of_run(share: Share) -> str:
         run = share.run
-        return NOBODY if run is None else {"user": run.user, "account": run.account, "job": run.id}[by] or NOBODY
+        return (
+            UNATTRIBUTED
+            if run is None
+            else {"user": run.user, "account": run.account, "job": run.id}[by] or UNATTRIBUTED
+        )
 
     if by == "pool":
         return lambda share: share.host.pool

@@ -44,7 +44,7 @@ class CostReport:
         unpriced: shape -> hours of instances without a known price. They are not in the money.
         uncovered: node -> hours of jobs of before instances were recorded. They are not in the money.
         held_unknown: why it is not known which GPUs had no process; empty if it is.
-        unsure_hours: of instances whose end nobody saw: the money of so many hours is too much, at most.
+        unsure_hours: hours of instances whose end was not seen: at most their money is too much.
     """
 
     by: By

@@ -20,8 +20,8 @@ from gpucluster.spec.template import LONGEST_NAME
 
 #: The largest network from which ssh may be allowed is a /8.
 _LARGEST_PREFIX = 8
-#: Of RFC 5737: nobody has an address of it, so nobody gets in.
-_NOBODY = "203.0.113.0/24"
+#: Of RFC 5737, for documentation: no host has an address of it, so none gets in.
+_CLOSED = "203.0.113.0/24"
 #: The largest cluster that the autoscaler of 2.x made for a job, unless its queues.conf had another number.
 _MAX_CLUSTER_SIZE = 50
 _STATE_VOLUME_GB = 256
@@ -100,7 +100,7 @@ def _network(stack: Stack, draft: Draft) -> None:
     draft.put("network.rdma_cidr", stack.text("rdma_subnet"), "rdma_subnet")
     allowed = stack.text("ssh_cidr")
     if _too_large(allowed):
-        draft.put("network.ssh_allowed_cidrs", [_NOBODY], "ssh_cidr")
+        draft.put("network.ssh_allowed_cidrs", [_CLOSED], "ssh_cidr")
         text = (
             "the stack let the whole internet reach ssh. Name the networks that you log in from; this one is nobody's."
         )

@@ -20,7 +20,7 @@ from gpucluster import shapes
 from gpucluster.spec.messages import field_at
 from gpucluster.spec.sections.machines import CONTROLLER_SHAPE
 
-#: A form has no list that grows: so many pools can be described, each after a box that shows the next.
+#: Pools that can be described: a form has no list that grows. Each comes after a box that shows it.
 POOLS = 3
 #: The control for public keys of ssh.
 SSH_KEYS = "oci:core:ssh:publickey"

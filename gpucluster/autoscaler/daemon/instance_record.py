@@ -4,8 +4,8 @@ It is one SQLite file in the daemon's folder, and so on the controller's volume 
 ledger, which is set aside when it can't be read, and is small: a row for each instance, for 400 days after its end,
 200,000 at most (40 MB). No decision depends on it, but budgets are counted from it.
 
-An instance counts from when the cloud accepted it until the first listing in which it is no longer live. If nobody
-looked before that, because the daemon was down, `unsure` has the seconds.
+An instance counts from when the cloud accepted it until the first listing in which it is not live. If there was no
+listing before that, because the daemon was down, `unsure` has the seconds.
 """
 
 from __future__ import annotations

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 ROOT = "root"
-#: What a setting has that nobody has set, where that is not -1 (sacctmgr's word for none).
+#: The value of a setting that was never set, where that is not -1 (sacctmgr's word for none).
 DEFAULTS = {"Fairshare": "1", "Priority": "0", "PreemptMode": "cluster", "Preempt": "", "QOS": ""}
 #: Settings that are a list: sacctmgr prints them in the order of its numbers.
 _LISTS = frozenset({"Preempt", "QOS"})
 _NONE = "-1"
-# So many names are listed of what keeps an account or a QOS.
+# The most names that are listed of what keeps an account or a QOS.
 _MOST = 5
 
 Settings = Mapping[str, str]

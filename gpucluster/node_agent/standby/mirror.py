@@ -215,7 +215,7 @@ def _words(stderr: bytes) -> str:
 
 
 def _exactly(descriptor: int, length: int) -> bytes:
-    """So many bytes and no more: the archive follows."""
+    """The next `length` bytes and no more: the archive follows."""
     data = b""
     while len(data) < length:
         part = os.read(descriptor, length - len(data))
