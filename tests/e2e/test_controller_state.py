@@ -11,29 +11,17 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.site_harness import ALONE, NETWORK, PATIENCE_TO_BUILD_S, Site, containers, kill, read_until
+from tests.e2e.controller_site import ACCOUNTED, GATE, HOST_KEY, cluster_yml
+from tests.e2e.site_harness import ALONE, PATIENCE_TO_BUILD_S, Site, containers, kill, read_until
 from tests.localcloud.api_harness import Api
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.story, pytest.mark.timeout(3 * PATIENCE_TO_BUILD_S)]
 
 CONTROLLER = "keep-controller"
-GATE = "/mnt/home/alice/gate"
 WITHOUT = "controller: {shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16}"
 WITH = "controller: {shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16, state_volume_gb: 50}"
-CLUSTER_YML = f"""\
-version: 1
-name: keep
-cloud: {{provider: local}}
-{NETWORK}{WITHOUT}
-pools:
-  compute: {{shape: BM.GPU4.8, count: 1}}
-users:
-  people:
-    - {{name: alice, full_name: Alice Example, generate_key: true}}
-"""
-HOST_KEY = "cat /etc/ssh/ssh_host_ed25519_key.pub"
-ACCOUNTED = "sacct -a -X -n -P -S 2020-01-01 -o JobIDRaw,JobName,State"
+CLUSTER_YML = cluster_yml("keep", WITHOUT)
 
 
 @pytest.fixture(scope="module")
