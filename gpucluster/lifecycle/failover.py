@@ -138,7 +138,12 @@ class Failover:
         with run.phase("standby"):
             self._power().start(standby.instance_id, standby.name)
             self._hosts.reach_standby(deployment)
-            changed = self._mirror.update(deployment.controller, standby, deployment.outputs.standby.private_ip)
+            changed = self._mirror.update(
+                deployment.controller,
+                standby,
+                deployment.outputs.standby.private_ip,
+                operator_keys=self._hosts.operator_keys(),
+            )
             self._provisioning.record(terraform, host_keys=self._hosts.host_keys(deployment))
             self._note(terraform, replace(ServiceRecord.parse(terraform.outputs()), current=True))
             if changed.differing:

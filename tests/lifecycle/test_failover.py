@@ -6,7 +6,7 @@ are in tests/e2e/test_standby.py, the real SDK is in tests/cloud/test_service_mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -138,7 +138,8 @@ class Model:
         self.effect("release")
         return True
 
-    def update(self, controller: Host, standby: Host, _address: str) -> MirrorResult:
+    def update(self, controller: Host, standby: Host, _address: str, *, operator_keys: Sequence[str]) -> MirrorResult:
+        assert operator_keys == ("ssh-ed25519 AAAAoperator",)
         assert controller.instance_id == self.volume != standby.instance_id
         self.effect("mirror")
         return MirrorResult(2, ("/etc/a", "/etc/b"))
@@ -154,6 +155,9 @@ class Model:
 
     def reach_standby(self, _deployment: Deployment) -> None:
         pass
+
+    def operator_keys(self) -> tuple[str, ...]:
+        return ("ssh-ed25519 AAAAoperator",)
 
     def host_keys(self, _deployment: Deployment) -> dict[str, str]:
         return {}
