@@ -1,6 +1,6 @@
 """The operators' keys on hosts: what the role `base` changes in files that cloud-init has written.
 
-tests/e2e/test_changes.py has the same on a cluster, with the real cloud-init. The standby does it by node_agent/standby.
+tests/e2e/test_changes.py has the same on a cluster with the real cloud-init. node_agent/standby does it on the standby.
 """
 
 from __future__ import annotations
