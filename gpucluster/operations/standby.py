@@ -70,6 +70,14 @@ class StandbyMirror:
         """
         return self._send(controller, standby, address, ["--only-compare"])
 
+    def end(self, controller: Host) -> None:
+        """Let the controller know that it has no standby any more. May be repeated.
+
+        Raises:
+            ToolError: it can't be reached.
+        """
+        self._root(controller, ["standby", "end"], f"{controller.name} still keeps a standby", seconds=_SHORT)
+
     def _send(self, controller: Host, standby: Host, address: str, more: Sequence[str]) -> MirrorResult:
         key = self._ssh_client().host_keys().get(standby.instance_id, "")
         if not key:

@@ -144,6 +144,10 @@ class Model:
         self.effect("mirror")
         return MirrorResult(2, ("/etc/a", "/etc/b"))
 
+    def end(self, controller: Host) -> None:
+        assert controller.instance_id == self.volume
+        self.effect("end")
+
     def compare(self, _controller: Host, _standby: Host, _address: str) -> MirrorResult:
         return MirrorResult(1, ("/etc/slurm/slurm.conf",))
 
@@ -341,6 +345,16 @@ def test_an_apply_gives_the_address_and_mirrors_the_controller(
     failover.update_standby(model, model.locate(), RUN)
     assert model.values["service"] == READY
     assert "2 files were brought up to date" in events[-1].message
+
+
+def test_a_standby_that_was_given_up_is_forgotten_once(make: Callable[[Model], Failover]) -> None:
+    model: Any = Model()
+    model.values["cluster"]["standby"] = None
+    failover = make(model)
+    for _ in range(2):
+        failover.update_standby(model, model.locate(), RUN)
+    assert model.done == ["end", "note"]
+    assert "current" not in model.values["service"]
 
 
 def test_a_standby_that_differs_is_announced(make: Callable[[Model], Failover], events: list[Event]) -> None:

@@ -1,4 +1,4 @@
-"""`gpucluster-agent standby prepare|receive|key|send|again`: the standby is kept like the host in service.
+"""`gpucluster-agent standby prepare|receive|key|send|again|end`: the standby is kept like the host in service.
 
 The answer is one line of JSON on standard output; an error is a message on standard error.
 """
@@ -34,6 +34,7 @@ def main(argv: Sequence[str]) -> int:
     send.add_argument("--host-key", required=True)
     send.add_argument("--only-compare", action="store_true")
     commands.add_parser("again", help="on the host in service: the same as last time, for a timer")
+    commands.add_parser("end", help="on the host in service: it has no standby any more")
     options = parser.parse_args(argv)
     os.umask(0o022)
     try:
@@ -52,6 +53,9 @@ def main(argv: Sequence[str]) -> int:
             answer = {"key": mirror.public_key()}
         elif options.command == "again":
             answer = keeping.again()
+        elif options.command == "end":
+            keeping.end()
+            answer = {}
         else:
             if not options.only_compare:
                 # Before: the standby has these units as well.
