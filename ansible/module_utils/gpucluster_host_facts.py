@@ -54,6 +54,8 @@ PASSWD_COLONS, FIRST_UID, NOBODY = 6, 1000, 65534
 SLURM_LIMITS = Path("/etc/gpucluster/slurm-limits")
 SLURM_ACCOUNTS = Path("/var/lib/gpucluster-directory/slurm-accounts.json")
 SLURM_CONF = Path("/etc/slurm/slurm.conf")
+SLURMRESTD = Path("/usr/sbin/slurmrestd")
+SLURM_REST = Path("/etc/gpucluster/rest")
 PLUGSTACK = Path("/etc/slurm/plugstack.conf")
 # PAM's module, by the directories of Debian's packages, those of the release's own recipe, and Enterprise Linux.
 ADOPT = ("lib/security", "usr/lib/*/security", "usr/lib64/security")
@@ -284,6 +286,9 @@ def facts(user: str, key: str) -> dict[str, Any]:
         # The checksum of the archive whose packages of Slurm are installed; empty for those of the distribution.
         "slurm_packages": read(SLURM_PACKAGES),
         "slurm_adopt": any(any(Path("/").glob(f"{place}/pam_slurm_adopt.so")) for place in ADOPT),
+        # The program of the REST API is installed; the role slurm has configured it.
+        "slurmrestd": SLURMRESTD.exists(),
+        "slurm_rest": SLURM_REST.exists(),
         # Limits of users that the role slurm has set.
         "slurm_limits": SLURM_LIMITS.exists(),
         # Accounts and QOS of cluster.yml that it has made.

@@ -22,6 +22,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "host-certificate": ("gpucluster.controller.ssh_ca", node_agent.COMMANDS["host-certificate"][1]),
     "munge-keys": ("gpucluster.controller.munge_keys", "give hosts the cluster's munge key"),
     "rotate": ("gpucluster.controller.rotation", "rotate secrets while jobs run"),
+    "rest-token": ("gpucluster.controller.rest_tokens", "make a token of a user for Slurm's REST API"),
     "release-server": ("gpucluster.controller.release_server", "serve release files to the cluster's hosts"),
     "cluster-facts": (
         "gpucluster.controller.facts.__main__", "the facts of the cluster that `gpucluster verify` judges",

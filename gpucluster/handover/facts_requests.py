@@ -17,6 +17,8 @@ from gpucluster.spec import ClusterSpec
 
 #: Hosts that are asked at the same time: many nodes are behind one controller.
 HOSTS_AT_ONCE = 20
+# Of Slurm's REST API: the role slurm has the same one.
+_REST_PORT = 6820
 # The folder of the token on the share: `gpucluster.controller.facts`.
 _FOLDER = ".gpucluster-verify"
 # Pools that are tried at the same time. Where a user may have only so many jobs or nodes, each waits for the one
@@ -98,6 +100,8 @@ def collection(
             "host": hosts[controller],
             "share": path,
             "slurm": slurm and {**slurm, "job": f"gpucluster-verify-{token[:8]}"},
+            # The port of Slurm's REST API.
+            "rest": _REST_PORT if spec.slurm.enabled and spec.slurm.rest else None,
             "autoscaler": bool(spec.elastic_pools),
             "kubernetes": {"control_plane": spec.kubernetes.control_plane, "pods": request.get("pods") or []}
             if on_kubernetes

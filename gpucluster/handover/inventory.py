@@ -267,6 +267,7 @@ def _proxy(spec: ClusterSpec, outputs: Outputs, addresses: list[dict[str, str]])
 
 def _slurm_variables(spec: ClusterSpec, members: Members, hardware_emulated: bool) -> dict[str, Any]:
     default = spec.slurm.default_partition
+    key = spec.slurm.rest_key_path
     return {
         "slurm_enabled": spec.slurm.enabled,
         "slurm_cluster_name": spec.slurm.cluster_name or spec.name,
@@ -282,6 +283,10 @@ def _slurm_variables(spec: ClusterSpec, members: Members, hardware_emulated: boo
         "slurm_user_limits": spec.slurm.user_limits.model_dump(),
         "slurm_accounts_wanted": accounting(spec),
         "slurm_extra_config": dict(spec.slurm.extra_config),
+        "slurm_rest": spec.slurm.enabled and spec.slurm.rest,
+        "slurm_rest_certificate": spec.slurm.rest_certificate,
+        # Its content is not part of the inventory, which the controller has a copy of.
+        "slurm_rest_key_file": str(key) if key else None,
         "slurm_default_partition": default,
         "slurm_pools": [
             _slurm_pool(name, pool, members.get(name, ()), pool.partition == default, spec.cloud.real_gpus)

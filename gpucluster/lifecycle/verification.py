@@ -243,6 +243,7 @@ class Verification:
             home_mount_path=spec.storage.home.mount_path if spec.storage.home.enabled else None,
             scheduler=spec.scheduler,
             slurm_version=slurm_version(spec),
+            rest=spec.slurm.enabled and spec.slurm.rest,
             today=datetime.now(UTC).date(),
             kubernetes=self._of_kubernetes(deployment),
             containers="enroot" in spec.containers.runtimes,

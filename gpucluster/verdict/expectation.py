@@ -77,6 +77,7 @@ class Expectation:
         scheduler: slurm, kubernetes or none, as cluster.yml has it. Without one, nodes must reach each other by ssh.
         kubernetes: what is expected of Kubernetes; None without it.
         slurm_version: the version that gpucluster builds; empty for that of the distribution, and without Slurm.
+        rest: whether the controller has Slurm's REST API.
         today: the day of the check, for ends of support. On the first day of all, none has ended.
         containers: whether Slurm's steps may run in containers.
         autoscaler: whether a pool is elastic; then the autoscaler must run.
@@ -113,6 +114,7 @@ class Expectation:
     with_elastic: bool = True
     kubernetes: KubernetesExpectation | None = None
     slurm_version: str = ""
+    rest: bool = False
     today: date = date.min
 
     @property

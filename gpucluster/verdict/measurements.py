@@ -38,6 +38,7 @@ _WHY = {
     "kubernetes_nodes": "the API server was not asked",
     "local_disk": "nothing is known about its drives: its user data did not run, or is of an earlier version",
     "mesh": "not tried",
+    "rest": "the REST API was not asked",
     "monitoring": "Prometheus was not asked",
     "rdma_addresses": "nothing is known about its interfaces: its user data did not run, or is of an earlier version",
     "sinfo": "sinfo gave no answer",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from gpucluster.advisories import evaluate
@@ -29,6 +30,10 @@ _BUSY = "Requested nodes are busy"
 # How long a query of the controller may take.
 _QUERY_SECONDS = 20.0
 _JOB_SECONDS = 60.0
+# HTTP's status for a request that proves no user.
+_UNAUTHORIZED = 401
+# Of the REST API's certificate: apply renews that of the cluster's own CA earlier.
+_CERTIFICATE_DAYS = 14
 
 Row = Mapping[str, Any]
 _NOT_TRIED: Row = {"ran": False, "nodes": (), "user": "", "error": ""}
@@ -194,6 +199,25 @@ def _accounting(seen: Measurements, _expected: Expectation, _subject: str) -> Ch
 
 
 @cluster_check(
+    "the REST API refuses requests without a token", "rest", timeout_s=_QUERY_SECONDS,
+    subjects=lambda expected: ("",) if expected.rest and expected.whole else (),
+    remedy="See: gpucluster ssh -- journalctl -u gpucluster-rest -u slurmrestd. Then: gpucluster apply",
+)  # fmt: skip
+def _rest(seen: Measurements, expected: Expectation, _subject: str) -> CheckOutcome:
+    """It answers by TLS, with the certificate that it was given, which does not end soon."""
+    answer: Row = seen["rest"]
+    if "error" in answer:
+        return CheckOutcome(Status.FAIL, f"it does not answer by TLS: {answer['error']}", answer)
+    if answer["status"] != _UNAUTHORIZED:
+        return CheckOutcome(Status.FAIL, f"it answers {answer['status']} to a request without a token", answer)
+    days = (datetime.fromtimestamp(answer["ends"], UTC).date() - expected.today).days
+    if days < _CERTIFICATE_DAYS:
+        ends = f"its certificate ends in {count(days, 'day')}"
+        return CheckOutcome(Status.WARN, f"{ends}: apply brings the next one", answer)
+    return CheckOutcome(Status.PASS, f"its certificate is valid for {count(days, 'day')}", answer)
+
+
+@cluster_check(
     "Slurm has no known vulnerability", "slurm_version", timeout_s=_QUERY_SECONDS,
     subjects=lambda expected: ("",) if expected.whole and expected.slurm_version else (),
     remedy="Set the fixed version in cluster.yml, then: gpucluster slurm upgrade",
@@ -227,6 +251,7 @@ CHECKS = (
     _job,
     _container_steps,
     _accounting,
+    _rest,
     _slurm_advisories,
     _autoscaler,
 )

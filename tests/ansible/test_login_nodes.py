@@ -58,6 +58,20 @@ def test_built_packages_of_a_login_node_are_the_commands() -> None:
     assert not [name for name in names if "slurmd" in name or "slurmctld" in name]
 
 
+@pytest.mark.parametrize(("manager", "name"), [("apt", "slurm-smd-slurmrestd"), ("dnf", "slurm-slurmrestd")])
+@pytest.mark.parametrize("rest", [True, False])
+@pytest.mark.parametrize("host", [CONTROLLER, LOGIN, "compute-1"])
+def test_only_a_controller_with_the_rest_api_gets_its_package(host: str, rest: bool, manager: str, name: str) -> None:
+    more = {"slurm_release": "26.05", "software_files": [SOURCE], "slurm_rest": rest}
+    known = gated("slurm_packages", host, **more) | {"os_package_manager": manager}
+    here = rest and host == CONTROLLER
+    assert (name in evaluate("{{ slurm_packages_names }}", known)) is here
+    for release, wanted in (("26.05", {"rest_proxy"}), ("distribution", {"rest_proxy", "slurm_rest"})):
+        purposes = evaluate("{{ base_purposes }}", gated("base", host, **{**more, "slurm_release": release}))
+        found = {key for key, value in purposes.items() if value is True or value == "True"}
+        assert found & {"rest_proxy", "slurm_rest"} == (wanted if here else set())
+
+
 def test_a_login_node_builds_for_a_system_that_no_other_host_has() -> None:
     known = gated("slurm_packages", CONTROLLER, slurm_release="26.05", software_files=[SOURCE])
     facts = known["ansible_facts"]["gpucluster_host"] | {"system": "Ubuntu-22"}

@@ -37,6 +37,7 @@ FULL = dataclasses.replace(
     autoscaler=True,
     monitoring=True,
     slurm_version="26.05.5",
+    rest=True,
     local_drives=dict.fromkeys(NODES, 4),
     rdma_addressed=NODES,
     profile=Profile.QUICK,
@@ -95,6 +96,7 @@ def of_slurm() -> dict[str, Any]:
         "jobs_waiting": [],
         "accounting": True,
         "slurm_version": "26.05.5",
+        "rest": {"status": 401, "ends": 1_900_000_000},
     }
 
 

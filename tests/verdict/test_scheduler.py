@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -39,6 +39,9 @@ SPOILED: list[tuple[str, Spoil, str, str, str]] = [
     ("no accounting", lambda f: f[HEAD].update(accounting=False), "accounting", "fail", "slurmdbd does not know the jobs of this check"),
     ("a silent Slurm", lambda f: f[HEAD].update(slurm_version=None), "slurm_advisories", "unknown", "no measurement slurm_version"),
     ("accounting not asked", lambda f: f[HEAD].pop("accounting"), "accounting", "unknown", "sacct was not asked"),
+    ("a REST API that is not there", lambda f: f[HEAD].update(rest={"error": "refused"}), "rest", "fail", "it does not answer by TLS: refused"),
+    ("a REST API without tokens", lambda f: f[HEAD]["rest"].update(status=200), "rest", "fail", "it answers 200 to a request without a token"),
+    ("a REST API that was not asked", lambda f: f[HEAD].pop("rest"), "rest", "unknown", "the REST API was not asked"),
     ("container steps that nobody tried", lambda f: f[HEAD].pop("container_steps"), STEPS, "unknown", "none was tried"),
 ]  # fmt: skip
 
@@ -104,6 +107,14 @@ def test_a_slurm_whose_support_has_ended_is_a_warning() -> None:
     # No advisory concerns this version.
     for today, status in ((date(2026, 11, 30), "pass"), (date(2026, 12, 1), "warn")):
         assert lines(dataclasses.replace(FULL, today=today), reported)["slurm_advisories"].status == status
+
+
+def test_a_certificate_of_the_rest_api_that_ends_soon_is_a_warning() -> None:
+    reported = facts(FULL)
+    ends = datetime.fromtimestamp(reported[HEAD]["rest"]["ends"], UTC).date()
+    for days, status in ((14, "pass"), (13, "warn"), (0, "warn")):
+        line = lines(dataclasses.replace(FULL, today=ends - timedelta(days=days)), reported)["rest"]
+        assert (line.status, str(days) in line.message) == (status, True), line
 
 
 def test_a_slurm_of_the_distribution_is_judged_by_its_package() -> None:
