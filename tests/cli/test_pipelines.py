@@ -245,7 +245,7 @@ OCI = {
 
 
 def test_github_knows_every_key() -> None:
-    read = document("github.yml")
+    read: dict[Any, Any] = document("github.yml")
     read["on"] = read.pop(True, read.get("on"))  # YAML 1.1 reads `on` as a truth value
     assert set(read) <= GITHUB[""]
     assert set(read["on"]) == {"pull_request", "push", "schedule"}
