@@ -81,6 +81,10 @@ _PATTERNS = {
     ),
     fields.BRANCH_PATTERN: ("must be the number of a driver branch", 'Such as "580", in quotes'),
     fields.SHA256_PATTERN: ("must be a SHA-256: 64 digits of 0 to 9 and a to f", "sha256sum FILE prints it"),
+    fields.DOMAIN_URL_PATTERN: (
+        "must be the https:// URL of an identity domain, without a path",
+        "Such as https://idcs-0123456789abcdef.identity.oraclecloud.com",
+    ),
     fields.URL_PATTERN: ("must be a URL without a password", "Such as https://mirror.example/docker"),
     fields.FINGERPRINT_PATTERN: ("must be the fingerprint of a key: 40 hexadecimal digits", "gpg --show-keys FILE"),
     fields.NO_PROXY_PATTERN: ("must be a host, a domain or a network", "Such as .corp.example or 10.0.0.0/8"),
