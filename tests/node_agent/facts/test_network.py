@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import pytest
 
+from gpucluster.node_agent import metadata
 from gpucluster.node_agent.facts import network
 
 
@@ -49,7 +50,7 @@ def test_the_physical_host_is_what_the_metadata_service_reports(
     server = HTTPServer(("127.0.0.1", 0), Metadata)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    monkeypatch.setattr(network, "HOST_URL", f"http://127.0.0.1:{server.server_address[1]}/opc/v2/host/")
+    monkeypatch.setattr(metadata, "HOST_URL", f"http://127.0.0.1:{server.server_address[1]}/opc/v2/host/")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     try:
         assert network.physical_host() == found
@@ -63,7 +64,7 @@ def test_the_physical_host_is_what_the_metadata_service_reports(
 def test_without_a_metadata_service_no_physical_host_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    monkeypatch.setattr(network, "HOST_URL", f"http://127.0.0.1:{port}/opc/v2/host/")
+    monkeypatch.setattr(metadata, "HOST_URL", f"http://127.0.0.1:{port}/opc/v2/host/")
     assert network.physical_host() == ""
 
 
