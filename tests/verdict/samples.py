@@ -39,6 +39,7 @@ FULL = dataclasses.replace(
     slurm_version="26.05.5",
     local_drives=dict.fromkeys(NODES, 4),
     rdma_addressed=NODES,
+    rdma_places=NODES,
     profile=Profile.QUICK,
 )
 #: Of nodes with GPUs.
@@ -79,6 +80,7 @@ def host(name: str) -> dict[str, Any]:
         "user_groups": {"alice": ["people"]},
         "cloud_services": {"nobody": [], "root": ["metadata"]},
         "firewall": {"state": "open", "words": "to 10.0.0.0/16"},
+        "rdma_place": {"known": True, "island": "", "network_block": "n", "local_block": "r"},
         "versions": {"system": "debian-12", "installed": [{"product": "runc", "version": "1.5.1", "package": ""}]},
     }
 
@@ -95,6 +97,7 @@ def of_slurm() -> dict[str, Any]:
         "jobs_waiting": [],
         "accounting": True,
         "slurm_version": "26.05.5",
+        "switches": [{"switch": "rdma-compute_lb-r", "nodes": "compute-[1-2]"}],
     }
 
 

@@ -71,10 +71,16 @@ def physical_host() -> str:
     return next((str(value) for value in (own, document.get("id")) if _is_id(value)), "")
 
 
-def rdma_host() -> dict[str, Any]:
-    """What the metadata service reports of the place of this host in its RDMA network; `rules.rdma_place` reads it."""
-    document = metadata.host_document()
-    return {name: document[name] for name in rdma_place.MEMBERS if document.get(name)}
+def place_in_network() -> dict[str, Any]:
+    """The place of this host in its RDMA network, if the metadata service reports one (`known`)."""
+    where = rdma_place.place(metadata.host_document())
+    found = where or rdma_place.Place("", "", "")
+    return {
+        "known": where is not None,
+        "island": found.island,
+        "network_block": found.network_block,
+        "local_block": found.local_block,
+    }
 
 
 def _is_id(value: Any) -> bool:

@@ -61,6 +61,14 @@ def test_the_physical_host_is_what_the_metadata_service_reports(
     assert Metadata.asked == [("/opc/v2/host/", "Bearer Oracle")]
 
 
+def test_the_place_is_a_fact_with_all_its_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "host_document", lambda: {"networkBlockId": "n", "rackId": "r"})
+    known = {"known": True, "island": "", "network_block": "n", "local_block": "r"}
+    assert network.place_in_network() == known
+    monkeypatch.setattr(metadata, "host_document", dict)
+    assert network.place_in_network() == {**dict.fromkeys(known, ""), "known": False}
+
+
 def test_without_a_metadata_service_no_physical_host_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
