@@ -50,6 +50,11 @@ class Collection:
     cluster_seconds: float
 
 
+def rdma_nodes(spec: ClusterSpec, members: Members) -> list[str]:
+    """The permanent nodes of pools with RDMA."""
+    return [node.name for name, pool in spec.pools.items() if pool.uses_rdma for node in members.get(name, ())]
+
+
 def collection(
     spec: ClusterSpec, outputs: Outputs, members: Members, request: Mapping[str, Any], token: str
 ) -> Collection:
@@ -63,6 +68,7 @@ def collection(
     path = home.mount_path if home.enabled else None
     controller, login = outputs.controller.name, [node.name for node in outputs.login]
     permanent = [node.name for nodes in members.values() for node in nodes]
+    placed = frozenset(rdma_nodes(spec, members) if spec.slurm.enabled else ())
     users = [person.name for person in spec.users.people]
     wait = max(spec.monitoring.slurm_interval, _SCRAPED_SECONDS) + _SCRAPE_MARGIN
     scrapes = (monitoring_host(spec) or controller) if spec.monitoring.enabled else ""
@@ -77,6 +83,7 @@ def collection(
             "mesh": {"user": users[0], "next": _next(permanent, host)} if meshed else None,
             "access": bool(login) and host == controller,
             "slurm": spec.slurm.enabled and host in login,
+            "rdma": host in placed,
             "checks": {
                 "profile": request["profile"],
                 "seconds": request["seconds"],
@@ -154,5 +161,6 @@ def _slurm(spec: ClusterSpec, members: Members, request: Mapping[str, Any]) -> d
         "user": people[0].name if people else "",
         "accounting": spec.slurm.accounting,
         "at_once": 1 if limited else _POOLS_AT_ONCE,
+        "switches": bool(rdma_nodes(spec, members)),
         "share": spec.storage.home.mount_path if steps else None,
     }

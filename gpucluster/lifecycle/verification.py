@@ -253,6 +253,7 @@ class Verification:
             partitions={name: pool.partition for name, pool in spec.pools.items()},
             local_drives={host: machine.local_disk.count for host, machine in machines.items() if machine.local_disk},
             rdma_addressed=[host for host, machine in machines.items() if machine.rdma],
+            rdma_places=handover.rdma_nodes(spec, deployment.members) if spec.slurm.enabled else [],
             hardware_emulated=self._cloud.hardware_emulated,
             login=[node.name for node in outputs.login],
             operators=spec.users.privilege_group,

@@ -85,6 +85,7 @@ class Expectation:
         partitions: by pool, its partition if that has another name.
         local_drives: by host, how many of its own drives must be in one file system. Hosts without drives are left out.
         rdma_addressed: the hosts whose RDMA interfaces get addresses from user data.
+        rdma_places: the permanent nodes whose place in the RDMA network Slurm has to know.
         hardware_emulated: hosts have less than their shape has. What one of them does not have is not checked there.
         login: the login nodes. With them, only operators log in to the controller.
         operators: the group whose members are operators.
@@ -106,6 +107,7 @@ class Expectation:
     partitions: Mapping[str, str] = field(default_factory=dict)
     local_drives: Mapping[str, int] = field(default_factory=dict)
     rdma_addressed: Sequence[str] = ()
+    rdma_places: Sequence[str] = ()
     hardware_emulated: bool = False
     login: Sequence[str] = ()
     operators: str = ""
@@ -217,6 +219,7 @@ def narrowed(expected: Expectation, pools: Sequence[str] = (), nodes: str = "") 
         pools=left,
         local_drives={host: drives for host, drives in expected.local_drives.items() if host in members},
         rdma_addressed=[host for host in expected.rdma_addressed if host in members],
+        rdma_places=[host for host in expected.rdma_places if host in members],
         login=(),
         accounting=False,
         autoscaler=False,

@@ -40,6 +40,7 @@ FULL = dataclasses.replace(
     rest=True,
     local_drives=dict.fromkeys(NODES, 4),
     rdma_addressed=NODES,
+    rdma_places=NODES,
     profile=Profile.QUICK,
 )
 #: Of nodes with GPUs.
@@ -80,6 +81,7 @@ def host(name: str) -> dict[str, Any]:
         "user_groups": {"alice": ["people"]},
         "cloud_services": {"nobody": [], "root": ["metadata"]},
         "firewall": {"state": "open", "words": "to 10.0.0.0/16"},
+        "rdma_place": {"known": True, "island": "", "network_block": "n", "local_block": "r"},
         "versions": {"system": "debian-12", "installed": [{"product": "runc", "version": "1.5.1", "package": ""}]},
     }
 
@@ -97,6 +99,7 @@ def of_slurm() -> dict[str, Any]:
         "accounting": True,
         "slurm_version": "26.05.5",
         "rest": {"status": 401, "ends": 1_900_000_000},
+        "switches": [{"switch": "rdma-compute_lb-r", "nodes": "compute-[1-2]"}],
     }
 
 

@@ -33,6 +33,8 @@ SPOILED: list[tuple[str, Spoil, str, str, str]] = [
     ("a node that does not respond", lambda f: f[HEAD]["sinfo"][0].update(state="idle*"), "node_state", "fail", "compute-1: is idle*"),
     ("a node that Slurm does not know", lambda f: f[HEAD]["sinfo"].pop(0), "node_state", "fail", "compute-1: is unknown to Slurm"),
     ("no sinfo", lambda f: f[HEAD].update(sinfo=None, sinfo_error="refused"), "node_state", "unknown", "compute-1: sinfo gave no answer: refused; compute-2: sinfo gave no answer: refused"),
+    ("a node below another switch", lambda f: f[HEAD]["switches"][0].update(switch="rdma-compute_lb-s"), "topology", "fail", "compute-1: is below rdma-compute_lb-s, and its host reports rdma-compute_lb-r; compute-2: is below rdma-compute_lb-s, and its host reports rdma-compute_lb-r"),
+    ("no switches", lambda f: f[HEAD].update(switches=None), "topology", "unknown", "compute-1: Slurm does not report its switches; compute-2: Slurm does not report its switches"),
     ("no job", lambda f: f[HEAD].update(srun=[]), JOB, "unknown", "no job was tried"),
     ("a job on one node", lambda f: f[HEAD]["srun"][0].update(nodes=["compute-1"] * 2), JOB, "fail", "it ran on compute-1"),
     ("a job that failed", lambda f: f[HEAD]["srun"][0].update(error="boom"), JOB, "fail", "boom"),
@@ -57,6 +59,29 @@ def test_each_fault_is_found_and_named(spoil: Spoil, name: str, status: str, mes
     line = lines(FULL, reported)[name]
     assert (line.status, line.message) == (status, message)
     assert line.remedy
+
+
+@pytest.mark.parametrize("switches", [[], [{"switch": "rdma-compute_unplaced", "nodes": "compute-[1-2]"}]])
+def test_a_node_without_its_switch_is_a_warning_and_one_without_a_place_needs_none(
+    switches: list[dict[str, str]],
+) -> None:
+    reported = facts(FULL)
+    reported[HEAD]["switches"] = switches
+    reported["compute-2"]["rdma_place"]["known"] = False
+    assert verdict(FULL, reported).passed
+    line = lines(FULL, reported)["topology"]
+    assert (line.status, line.message) == ("warn", "compute-1: is not below rdma-compute_lb-r, which its host reports")
+
+
+def test_a_place_that_a_host_reports_no_more_is_a_warning() -> None:
+    reported = facts(FULL)
+    reported["compute-1"]["rdma_place"]["known"] = False
+    assert verdict(FULL, reported).passed
+    line = lines(FULL, reported)["topology"]
+    assert (line.status, line.message) == (
+        "warn",
+        "compute-1: is below rdma-compute_lb-r, and its host reports no place",
+    )
 
 
 def test_a_node_that_an_interrupted_rollout_has_drained_is_a_warning() -> None:
