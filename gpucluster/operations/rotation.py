@@ -134,7 +134,7 @@ def chosen(what: Sequence[str], spec: ClusterSpec) -> tuple[str, ...]:
 
 _REASONS = {
     MUNGE: "its scheduler is not slurm",
-    PASSWORDS: "without a home share it has no directory",
+    PASSWORDS: "it has no directory of its own",
     HOST_KEYS: "without a home share its controller does not know the other hosts",
     SSH_CA: "without a home share its controller does not know the other hosts",
     KUBERNETES: "its scheduler is not kubernetes",
@@ -145,7 +145,7 @@ def secrets_of(spec: ClusterSpec) -> tuple[str, ...]:
     """The secrets that a cluster has. The certificates of OKE are Oracle's."""
     has = {
         MUNGE: spec.slurm.enabled,
-        PASSWORDS: spec.storage.home.enabled,
+        PASSWORDS: spec.storage.home.enabled and spec.users.directory is None,
         HOST_KEYS: spec.storage.home.enabled,
         SSH_CA: spec.storage.home.enabled,
         KUBERNETES: spec.scheduler == "kubernetes" and spec.kubernetes.control_plane != "oke",
