@@ -246,6 +246,12 @@ def _variables(
     }
 
 
+def directory_groups(spec: ClusterSpec) -> tuple[str, ...]:
+    """The groups of a directory that exists, as hosts know them: in small letters (sssd.conf)."""
+    directory = spec.users.directory
+    return tuple(name.lower() for name in (*directory.user_groups, *directory.admin_groups)) if directory else ()
+
+
 def _existing_directory(spec: ClusterSpec) -> dict[str, Any] | None:
     """The directory that exists; None: the cluster has its own."""
     directory = spec.users.directory

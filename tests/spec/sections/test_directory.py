@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from pathlib import Path
 
+import pytest
+
+from gpucluster import handover
+from gpucluster.artifacts.releases import ReleaseSet
+from gpucluster.errors import InputError
+from gpucluster.handover.inventory import inventory
+from gpucluster.operations.rotation import secrets_of
+from gpucluster.operations.users import require_directory
 from gpucluster.spec import ClusterSpec, load
 from tests.ansible.other_directory import certificates
 from tests.spec.spec_texts import LOCAL
@@ -70,3 +79,29 @@ def test_each_kind_has_its_attribute_with_keys(tmp_path: Path) -> None:
     own = spec(tmp_path, "    ssh_key_attribute: x-keys\n").users.directory
     assert own is not None
     assert own.key_attribute == "x-keys"
+
+
+def test_hosts_get_the_directory_and_not_its_password(tmp_path: Path) -> None:
+    golden = Path(__file__).parents[2] / "golden" / "local_demo"
+    outputs = handover.Outputs.parse(json.loads((golden / "outputs.json").read_text()))
+    given = inventory(
+        spec(tmp_path),
+        outputs,
+        {},
+        autoscaling=None,
+        person_keys={},
+        hardware_emulated=True,
+        software=ReleaseSet(None, ()),
+    )
+    found = given["all"]["vars"]["users_directory"]
+    assert (found["schema"], found["user_groups"], found["ca"]) == ("rfc2307", ["hpc"], ca())
+    assert PASSWORD not in json.dumps(given)
+    assert handover.directory_groups(spec(tmp_path)) == ("hpc", "hpc admins")
+
+
+def test_commands_that_need_the_clusters_own_directory_name_the_other_one(tmp_path: Path) -> None:
+    there = spec(tmp_path)
+    with pytest.raises(InputError, match=r"in a directory that exists, ldaps://a\.example") as caught:
+        require_directory(there, "")
+    assert "existing-directory.md" in caught.value.hint
+    assert "passwords" not in secrets_of(there)
