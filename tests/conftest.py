@@ -48,10 +48,12 @@ LONGEST = (
     # whole clusters: minutes
     "e2e/test_changes.py",
     "e2e/test_standby.py",
+    "e2e/test_drift.py",
     "e2e/test_controller_state.py",
     "e2e/test_elastic.py",
     "e2e/test_main_path.py",
     "e2e/test_people.py",
+    "e2e/test_account_budget.py",
     "e2e/test_reboot.py",
     "e2e/test_rollout.py",
     "e2e/test_without_scheduler.py",

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible.module_utils import gpucluster_applied
+from ansible.module_utils import gpucluster_applied, gpucluster_host_facts
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.gpucluster_package_files import (
     APT,
@@ -22,17 +22,26 @@ from ansible.module_utils.gpucluster_package_files import (
     policy_is_left,
 )
 
+OS_RELEASE = "/etc/os-release"
+SHOWN = 12  # repositories in a message
+MAX_WORDS = 400
+HINT = "Enable the repository that has it (in the image or in your mirror of packages) and run apply again"
+
 DOCUMENTATION = """
 module: gpucluster_role_packages
 short_description: Packages of the distribution
 description:
   - Installs missing packages with the package manager of the system; this starts no service. If nothing is missing, it
     only reads the package database.
+  - One name that no repository has fails the installation as a whole. The error names it, the system and its
+    repositories.
   - Settings and data stay when packages are removed.
 options:
   present: {description: Packages that must be installed., type: list, elements: str, default: []}
   absent: {description: Packages that must not be installed., type: list, elements: str, default: []}
-  hint: {description: Advice for the error that no repository has the packages., type: str, default: ""}
+  repositories:
+    {description: Repositories that dnf enables for this installation., type: list, elements: str, default: []}
+  hint: {description: What to do if no repository has a package. Without a full stop., type: str, default: ""}
 author: gpucluster
 """
 
@@ -47,14 +56,33 @@ packages: {description: Packages that were installed or removed., returned: alwa
 """
 
 
-def install(manage: Packages, names: list[str], hint: str) -> None:
-    """Install packages, or fail with the hint."""
-    if hint and manage.format == "rpm":
-        code, _out, _err = manage.module.run_command([*DNF, "list", "--available", *names])
-        if code != 0:
-            manage.module.fail_json(msg=f"no repository of this host has {', '.join(names)}. {hint}")
+def install(manage: Packages, names: list[str], repositories: list[str], hint: str) -> None:
+    """Install packages, or fail with the reason and what to do."""
     with nothing_starts():
-        manage.install(names, older=False)
+        failure = manage.attempt(names, repositories=repositories)
+    if failure:
+        manage.module.fail_json(msg=explanation(manage, names, failure, repositories=repositories, hint=hint))
+
+
+def explanation(manage: Packages, names: list[str], failure: str, *, repositories: list[str], hint: str = "") -> str:
+    """Why packages can't be installed: one name that no repository has fails an installation as a whole.
+
+    Args:
+        failure: the words of the package manager.
+        repositories: those that were enabled for this installation only.
+        hint: what to do if no repository has a package.
+    """
+    system = gpucluster_host_facts.system(gpucluster_host_facts.read(OS_RELEASE))
+    words = " ".join(failure.split())[:MAX_WORDS]
+    unknown = manage.unknown(names, repositories)
+    if not unknown:
+        return f"{', '.join(names)} can't be installed on {system}: {words}"
+    known = [*manage.repositories(), *repositories]
+    listed = ", ".join(known[:SHOWN]) + (", ..." if len(known) > SHOWN else "")
+    return (
+        f"no repository of this host ({system}) has {', '.join(unknown)}; its repositories: {listed or 'none'}. "
+        f"{hint or HINT}. {words}"
+    )
 
 
 def remove(manage: Packages, names: list[str]) -> None:
@@ -68,6 +96,7 @@ def main() -> None:
     spec: dict[str, Any] = {
         "present": {"type": "list", "elements": "str", "default": []},
         "absent": {"type": "list", "elements": "str", "default": []},
+        "repositories": {"type": "list", "elements": "str", "default": []},
         "hint": {"type": "str", "default": ""},
     }
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
@@ -80,7 +109,7 @@ def main() -> None:
         if left:
             POLICY.unlink()
         if missing:
-            install(manage, missing, params["hint"])
+            install(manage, missing, params["repositories"], params["hint"])
         if surplus:
             remove(manage, surplus)
         gpucluster_applied.note(packages=params["present"])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import grp
 import hashlib
+import json
 import os
 import platform
 import pwd
@@ -46,6 +47,8 @@ SITE = Path("/etc/gpucluster/site")
 RUNTIMES = Path("/etc/gpucluster/runtimes")
 SLURM_PACKAGES = Path("/etc/gpucluster/slurm-packages")
 SSH_AUTHORITY = Path("/etc/gpucluster/authority/ssh_ca.pub")
+# https://docs.cloud-init.io/en/latest/explanation/instancedata.html
+INSTANCE_DATA = Path("/run/cloud-init/instance-data.json")
 # Of /etc/passwd; users have ids from 1000 to 65533 on every system.
 PASSWD_COLONS, FIRST_UID, NOBODY = 6, 1000, 65534
 SLURM_LIMITS = Path("/etc/gpucluster/slurm-limits")
@@ -85,6 +88,19 @@ def resolver() -> str:
     """The file with the name servers that a pod can ask: the loopback device of the host is not its own."""
     servers = re.findall(r"^\s*nameserver\s+(\S+)", read(RESOLVER), re.MULTILINE)
     return str(RESOLVED if RESOLVED.is_file() and all(each.startswith("127.") for each in servers) else RESOLVER)
+
+
+def launch_keys(instance_data: str) -> list[str]:
+    """The keys that the cloud gives the login user of this instance, as `type key`: those of its launch, for ever.
+
+    Args:
+        instance_data: cloud-init's record of the instance, which it writes at each boot.
+    """
+    try:
+        keys = json.loads(instance_data)["v1"]["public_ssh_keys"]
+    except (ValueError, KeyError, TypeError):
+        return []
+    return sorted({" ".join(str(key).split()[:2]) for key in keys or ()})
 
 
 def system(os_release: str) -> str:
@@ -292,6 +308,7 @@ def facts(user: str, key: str) -> dict[str, Any]:
         "user_namespaces": user_namespaces(read("/proc/cmdline")),
         # The kernel reports the current and the pending value.
         "nfs_homes_denied": read(NFS_HOMES).startswith("0"),
+        "launch_keys": launch_keys(read(INSTANCE_DATA)),
         "user_home": home,
         "user_group": group_of(user),
         "cluster_key": read(f"{home}/{key}"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -74,6 +74,19 @@ class Packages:
 
     def install(self, files: list[str], older: bool) -> None:
         """Install files; their dependencies come from the distribution. `older`: a newer version is installed."""
+        failure = self.attempt(files, older)
+        if failure:
+            what = ", ".join(os.path.basename(file) for file in files)
+            self.module.fail_json(msg=f"can't install {what}: {failure}")
+
+    def attempt(self, files: list[str], older: bool = False, repositories: Iterable[str] = ()) -> str:
+        """Install files or packages of the repositories, in one call. Returns why it failed; empty if it did not.
+
+        Args:
+            files: files, or names of packages.
+            older: a newer version is installed.
+            repositories: those that are enabled for this call only.
+        """
         raise NotImplementedError
 
     def remove(self, names: list[str]) -> None:
@@ -84,7 +97,7 @@ class Packages:
         """Whether a version is older than another."""
         raise NotImplementedError
 
-    def unknown(self, names: list[str], enabled: list[str]) -> list[str]:
+    def unknown(self, names: list[str], enabled: Iterable[str] = ()) -> list[str]:
         """Those that no repository has; `enabled` are repositories that are enabled for this question only."""
         raise NotImplementedError
 
@@ -120,32 +133,33 @@ class Debian(Packages):
         """Configuration files count as well."""
         return sorted(self._states(names))
 
-    def install(self, files: list[str], older: bool) -> None:
-        """In one call."""
+    def attempt(self, files: list[str], older: bool = False, repositories: Iterable[str] = ()) -> str:
+        """Once more after an update of the package lists, where they are empty or old."""
         argv = [*APT, "--no-install-recommends", "--allow-downgrades", "--reinstall", "install", *files]
-        what = f"can't install {', '.join(os.path.basename(file) for file in files)}"
         # After an interrupted installation: apt accepts no file for a package that is unpacked and not configured.
         if self.run(["dpkg", "--audit"]).strip() or os.listdir("/var/lib/dpkg/updates"):
             self.run(["dpkg", "--configure", "-a"])
         code, out, err = self.module.run_command(argv, environ_update=ENVIRONMENT)
         if code != 0 and any(words in out + err for words in NOT_KNOWN):
-            self.update()
+            failure = self.update()
+            if failure:
+                return failure
             code, out, err = self.module.run_command(argv, environ_update=ENVIRONMENT)
-        if code != 0:
-            self.module.fail_json(msg=f"{what}: {last_words(out, err)}")
+        return last_words(out, err) if code != 0 else ""
 
-    def update(self) -> None:
-        """Update the package lists of the distribution. apt does not wait for this lock itself."""
+    def update(self) -> str:
+        """Update the package lists of the distribution. apt does not wait for this lock itself.
+
+        Returns:
+            Why it failed; empty if it did not.
+        """
         until = time.monotonic() + LOCK_SECONDS
         while True:
             code, out, err = self.module.run_command([*APT, "update"], environ_update=ENVIRONMENT)
             if code == 0 or "Could not get lock" not in out + err or time.monotonic() > until:
                 break
             time.sleep(2)
-        if code != 0:
-            self.module.fail_json(
-                msg=f"apt can't update the package lists for the dependencies of a package: {last_words(out, err)}"
-            )
+        return f"apt can't update the package lists: {last_words(out, err)}" if code != 0 else ""
 
     def remove(self, names: list[str]) -> None:
         """Including their configuration."""
@@ -157,7 +171,7 @@ class Debian(Packages):
         code, _out, _err = self.module.run_command(["dpkg", "--compare-versions", one, "lt", other])
         return bool(code == 0)
 
-    def unknown(self, names: list[str], enabled: list[str]) -> list[str]:
+    def unknown(self, names: list[str], enabled: Iterable[str] = ()) -> list[str]:
         """Without a candidate in the package lists."""
         out = self.run(["apt-cache", "policy", *names])
         # A line with the name, then lines that are indented.
@@ -187,10 +201,11 @@ class RedHat(Packages):
         rows = (line.split("\t") for line in out.splitlines())
         return {row[0]: row[1] for row in rows if len(row) == len(Package._fields)}
 
-    def install(self, files: list[str], older: bool) -> None:
-        """In one call."""
-        what = f"can't install {', '.join(os.path.basename(file) for file in files)}"
-        self.run([*DNF, "downgrade" if older else "install", *files], what)
+    def attempt(self, files: list[str], older: bool = False, repositories: Iterable[str] = ()) -> str:
+        """With repositories of the system that are disabled by default."""
+        argv = [*DNF, *map("--enablerepo={}".format, repositories), "downgrade" if older else "install", *files]
+        code, out, err = self.module.run_command(argv, environ_update=ENVIRONMENT)
+        return last_words(out, err) if code != 0 else ""
 
     def remove(self, names: list[str]) -> None:
         """Their dependencies stay."""
@@ -201,9 +216,9 @@ class RedHat(Packages):
         """According to the package manager."""
         return self.run(["rpm", "--eval", f"%{{lua:print(rpm.vercmp('{one}', '{other}'))}}"]).strip() == "-1"
 
-    def unknown(self, names: list[str], enabled: list[str]) -> list[str]:
+    def unknown(self, names: list[str], enabled: Iterable[str] = ()) -> list[str]:
         """By name; a package that only provides it is enough for dnf as well."""
-        argv = [*DNF, *(f"--enablerepo={name}" for name in enabled), "repoquery", "--queryformat", "%{name}\n"]
+        argv = [*DNF, *map("--enablerepo={}".format, enabled), "repoquery", "--queryformat", "%{name}\n"]
         return [name for name in names if not self.run([*argv, "--whatprovides", name]).strip()]
 
     def repositories(self) -> list[str]:

@@ -92,6 +92,7 @@ def inventory(
     members: Members,
     *,
     person_keys: Mapping[str, Sequence[str]],
+    operator_keys: Sequence[str],
     hardware_emulated: bool,
     autoscaling: Autoscaling | None,
     software: ReleaseSet,
@@ -102,6 +103,7 @@ def inventory(
         members: the permanent nodes of each pool; elastic nodes are never in the inventory.
         autoscaling: None where no pool is elastic, and no service reads maintenance.
         person_keys: the public keys of each user, including generated ones.
+        operator_keys: the public keys of the operators, who log in as the image's login user.
         hardware_emulated: hosts have less hardware than their shape has (the local cloud).
         software: the release files for the hosts.
     """
@@ -128,6 +130,7 @@ def inventory(
         "all": {
             "vars": {
                 **_variables(spec, outputs, members, addresses, person_keys),
+                "base_operator_keys": list(operator_keys),
                 **_slurm_variables(spec, members, hardware_emulated),
                 **kubernetes_variables(spec, outputs, hardware_emulated=hardware_emulated),
                 **_health_variables(spec),

@@ -127,18 +127,27 @@ class Failover:
                 self._note(terraform, other)
 
     def update_standby(self, terraform: Terraform, deployment: Deployment, run: Run) -> None:
-        """Make the standby like the controller, which was just configured.
+        """Make the standby like the controller, which was just configured. One that was given up is forgotten there.
 
         Raises:
             GpuClusterError: see `errors`. The controller works; until the next apply the standby is behind.
         """
         standby = deployment.standby
         if standby is None or deployment.outputs.standby is None:
+            record = ServiceRecord.parse(terraform.outputs())
+            if record.current:
+                self._mirror.end(deployment.controller)
+                self._note(terraform, replace(record, current=False))
             return
         with run.phase("standby"):
             self._power().start(standby.instance_id, standby.name)
             self._hosts.reach_standby(deployment)
-            changed = self._mirror.update(deployment.controller, standby, deployment.outputs.standby.private_ip)
+            changed = self._mirror.update(
+                deployment.controller,
+                standby,
+                deployment.outputs.standby.private_ip,
+                operator_keys=self._hosts.operator_keys(),
+            )
             self._provisioning.record(terraform, host_keys=self._hosts.host_keys(deployment))
             self._note(terraform, replace(ServiceRecord.parse(terraform.outputs()), current=True))
             if changed.differing:

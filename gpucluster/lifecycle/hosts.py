@@ -221,6 +221,10 @@ class HostConnections:
         booted = {host.booted for host in self._sources.saved.hosts() if host.booted}
         self._sources.saved.save_hosts(deployment.hosts, {*booted, deployment.controller.instance_id})
 
+    def operator_keys(self) -> Sequence[str]:
+        """The public keys of the operators, who log in to every host."""
+        return self._sources.cloud.authorized_keys()
+
     def reach_standby(self, deployment: Deployment) -> None:
         """Wait until the standby answers.
 

@@ -74,8 +74,12 @@ def controllers_key(text: str) -> str:
     Args:
         text: of authorized_keys.
     """
-    match = re.search(r"^# BEGIN gpucluster$.*?^# END gpucluster$\n?", text, re.MULTILINE | re.DOTALL)
-    return match.group() if match else ""
+    match = re.search(r"^(# BEGIN gpucluster\n)(.*?)(^# END gpucluster$\n?)", text, re.MULTILINE | re.DOTALL)
+    if match is None:
+        return ""
+    begin, lines, end = match.groups()
+    # Before this line are keys of operators, where the role has added some.
+    return begin + lines.rpartition("# Of the controller:\n")[2] + end
 
 
 def keep_controllers_key(keys: Path) -> None:

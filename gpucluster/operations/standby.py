@@ -44,17 +44,21 @@ class StandbyMirror:
     def __init__(self, ssh_client: Callable[[], SshClient]) -> None:
         self._ssh_client = ssh_client
 
-    def update(self, controller: Host, standby: Host, address: str) -> MirrorResult:
+    def update(
+        self, controller: Host, standby: Host, address: str, *, operator_keys: Sequence[str] = ()
+    ) -> MirrorResult:
         """Make the standby like the controller. May be killed and run again.
 
         Args:
             address: the standby's private one.
+            operator_keys: the public keys that log in there as on every host. Without them its keys stay.
 
         Raises:
             ToolError: a host can't be reached, or the standby is in service.
         """
         self._let_in(controller, standby)
-        words = ["standby", "prepare", "--name", standby.name]
+        words = ["standby", "prepare", "--name", standby.name, "--user", standby.user]
+        words += [word for key in operator_keys for word in ("--operator-key", key)]
         self._root(standby, words, f"{standby.name} can't be made ready", seconds=_SHORT)
         return self._send(controller, standby, address, [])
 
@@ -65,6 +69,14 @@ class StandbyMirror:
             ToolError: a host can't be reached, or no apply has made the standby ready.
         """
         return self._send(controller, standby, address, ["--only-compare"])
+
+    def end(self, controller: Host) -> None:
+        """Let the controller know that it has no standby any more. May be repeated.
+
+        Raises:
+            ToolError: it can't be reached.
+        """
+        self._root(controller, ["standby", "end"], f"{controller.name} still keeps a standby", seconds=_SHORT)
 
     def _send(self, controller: Host, standby: Host, address: str, more: Sequence[str]) -> MirrorResult:
         key = self._ssh_client().host_keys().get(standby.instance_id, "")

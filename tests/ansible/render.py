@@ -133,6 +133,7 @@ def host_facts(*, cgroups: bool = False, slurm: str = "24.11.5") -> dict[str, An
         "container_demand": "",
         "nfs_homes_denied": False,
         "rdma_classes": ["infiniband_cm", "infiniband_mad", "infiniband_verbs"],
+        "launch_keys": [],
         "user_home": "/home/debian",
         "user_group": "debian",
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,30 @@ def test_task_files_that_are_named_exist() -> None:
     ]
     assert named
     assert [f"{file.relative_to(ANSIBLE)}: {target}" for file, target in named if not any(ANSIBLE.glob(target))] == []
+
+
+def test_task_files_that_tests_of_hosts_play_exist() -> None:
+    # These tests take long, and few changes of a role run them: a renamed file must show at once.
+    played = [
+        (file.name, f"roles/{role}/tasks/{tasks}.yml")
+        for file in sorted(Path(__file__).parent.glob("test_*.py"))
+        for role, tasks in _calls(ast.parse(file.read_text()))
+    ]
+    assert played
+    assert [f"{file}: {target}" for file, target in played if not (ANSIBLE / target).is_file()] == []
+
+
+def _calls(module: ast.Module) -> Iterator[tuple[str, str]]:
+    """Role and task file of each `{"name": ..., "tasks_from": ...}` in a test."""
+    for node in ast.walk(module):
+        if isinstance(node, ast.Dict):
+            pairs = {
+                str(key.value): str(value.value)
+                for key, value in zip(node.keys, node.values, strict=True)
+                if isinstance(key, ast.Constant) and isinstance(value, ast.Constant)
+            }
+            if {"name", "tasks_from"} <= set(pairs):
+                yield pairs["name"], pairs["tasks_from"]
 
 
 def test_handlers_that_are_notified_exist() -> None:

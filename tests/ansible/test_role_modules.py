@@ -10,7 +10,7 @@ from tests.ansible.loading import FakeModule, ModuleFailed, load
 
 package_files = load("module_utils/gpucluster_package_files.py")
 nvidia = load("library/gpucluster_nvidia.py")
-unknown = load("library/gpucluster_unknown_packages.py")
+packages = load("library/gpucluster_role_packages.py")
 mesh = load("library/gpucluster_mesh_keys.py")
 
 
@@ -92,35 +92,47 @@ slurmctld:
 """
 
 
-def test_a_package_that_no_repository_has_is_named_with_the_system_and_its_repositories() -> None:
+def test_a_package_that_no_repository_has_is_named_with_the_system_and_its_repositories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packages, "OS_RELEASE", tmp_path / "os-release")
+    (tmp_path / "os-release").write_text('ID=ubuntu\nVERSION_ID="24.04"\n')
+    no_such = "E: Unable to locate package slapd"
     module = FakeModule(
         answers={
+            "install curl slurmctld slapd": (100, "", no_such),
             "apt-cache policy": (0, POLICY_OF_TWO, "N: Unable to locate package slapd"),
             "indextargets": (0, "http://archive.example noble/main\nhttp://archive.example noble/main\n", ""),
         }
     )
-    asked, families = ["curl", "slurmctld", "slapd"], unknown.manager.__globals__
+    asked, families = ["curl", "slurmctld", "slapd"], packages.manager.__globals__
     debian = families["Debian"](module)
-    missing, message = unknown.explanation(debian, "Ubuntu-24", asked, "No package matching", [])
-    assert missing == ["slurmctld", "slapd"]
-    assert "no repository of this host (Ubuntu-24) has slurmctld, slapd" in message
-    assert "its repositories: http://archive.example noble/main. " in message
+    with pytest.raises(ModuleFailed) as failed:
+        packages.install(debian, asked, [], "")
+    assert str(failed.value) == (
+        "no repository of this host (Ubuntu-24) has slurmctld, slapd; its repositories: http://archive.example "
+        "noble/main. Enable the repository that has it (in the image or in your mirror of packages) and run apply "
+        f"again. {no_such}"
+    )
 
+    (tmp_path / "os-release").write_text('ID="ol"\nVERSION_ID="8.10"\n')
     module = FakeModule(
         answers={
             "--enablerepo=ol8_developer_EPEL repoquery --queryformat %{name}\n --whatprovides jq": (0, "jq\n", ""),
             "repolist": (0, "repo id    repo name\nol8_baseos_latest  Oracle Linux 8\n", ""),
+            "install": (1, "", "Error: Unable to find a match: openldap-servers"),
         }
     )
     redhat = families["RedHat"](module)
-    missing, message = unknown.explanation(
-        redhat, "OracleLinux-8", ["jq", "openldap-servers"], "Unable to find a match", ["ol8_developer_EPEL"]
+    with pytest.raises(ModuleFailed) as failed:
+        packages.install(redhat, ["jq", "openldap-servers"], ["ol8_developer_EPEL"], "Use another image")
+    assert "dnf --assumeyes --quiet --enablerepo=ol8_developer_EPEL install jq openldap-servers" in module.calls
+    assert str(failed.value) == (
+        "no repository of this host (OracleLinux-8) has openldap-servers; its repositories: ol8_baseos_latest, "
+        "ol8_developer_EPEL. Use another image. Error: Unable to find a match: openldap-servers"
     )
-    assert missing == ["openldap-servers"]
-    assert "(OracleLinux-8) has openldap-servers; its repositories: ol8_baseos_latest, ol8_developer_EPEL." in message
 
     # Another cause, such as a broken dependency or a full disk.
-    assert unknown.explanation(debian, "Ubuntu-24", ["curl"], "No space  left", []) == (
-        [],
-        "curl can't be installed on Ubuntu-24: No space left",
-    )
+    module = FakeModule(answers={"install": (100, "", "E: No space  left"), "apt-cache": (0, POLICY_OF_TWO, "")})
+    with pytest.raises(ModuleFailed, match=r"^curl can't be installed on OracleLinux-8: E: No space left$"):
+        packages.install(families["Debian"](module), ["curl"], [], "")

@@ -100,7 +100,7 @@ def test_slurm_runs_again_with_the_old_files_if_it_does_not_come_up_with_the_new
 def test_limits_of_users_are_set_hold_and_are_taken_back(controller: Booted) -> None:
     def limited(**limits: int) -> int:
         every = dict.fromkeys(("jobs", "submitted_jobs", "cpus", "gpus", "nodes")) | limits
-        role = {"import_role": {"name": "slurm", "tasks_from": "limits"}, "when": "slurm_limits_touched"}
+        role = {"import_role": {"name": "slurm", "tasks_from": "policies"}, "when": "slurm_limits_touched"}
         return controller.play([FACTS, role], VARIABLES | {"slurm_user_limits": every}, name=CONTROLLER).changed
 
     def seen() -> str:

@@ -277,6 +277,11 @@ CASES: dict[str, Case] = {
         {'gpucluster_drift_looked_timestamp_seconds{node="ctl"}': "0+30x600"},
         at="200m",
     ),
+    "StandbyBehind": Case(
+        {'gpucluster_standby_current_timestamp_seconds{node="ctl"}': "0x600"},
+        {'gpucluster_standby_current_timestamp_seconds{node="ctl"}': "0+30x600"},
+        at="90m",
+    ),
     "MaintenanceNotReserved": Case(
         {f"gpucluster_maintenance_reserved{{{EVENT}}}": f"0{LONG}", f"{_STARTS}{{{EVENT}}}": f"50000{LONG}"},
         {f"gpucluster_maintenance_reserved{{{EVENT}}}": f"0{LONG}", f"{_STARTS}{{{EVENT}}}": f"500000{LONG}"},

@@ -14,6 +14,7 @@ from gpucluster.controller.health import metrics as health
 from gpucluster.controller.monitor import slurm_metrics
 from gpucluster.dashboards import boards, metrics
 from gpucluster.node_agent.exporter import exposition
+from gpucluster.node_agent.standby import keeping
 from tests.dashboards import promql, promtool
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -38,6 +39,7 @@ OURS = {
     "health": set(health._HELP),
     "backup": set(schedule.METRICS),
     "drift": set(watch.METRICS),
+    "standby": set(keeping.METRICS),
     "autoscaler": of_the_autoscaler(),
 }
 

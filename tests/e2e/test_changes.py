@@ -14,6 +14,7 @@ import shlex
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -54,11 +55,13 @@ def cluster_yml(
     enroot: bool = False,
     plugin: str = pyxis.VERSION,
     monitoring: str = "controller",
+    ssh: str = "",
 ) -> str:
     return f"""\
 version: 1
 name: gate
 cloud: {{provider: local}}
+ssh: {{{ssh}}}
 network:
   access: bastion
   vcn_cidr: {NET}.0.0/16
@@ -362,6 +365,13 @@ def test_a_named_node_gets_another_machine_and_keeps_its_name(site: Site) -> Non
     assert sorted(site.as_alice(BOTH).splitlines()) == [f"{MARKER} compute-1", f"{MARKER} compute-2"]
 
 
+def key_lines(site: Site, host: str, key: Path) -> list[str]:
+    """The lines of both accounts of a host that have a key of operators, as a number for each file."""
+    word = key.with_name(f"{key.name}.pub").read_text().split()[1]
+    files = "/home/debian/.ssh/authorized_keys /root/.ssh/authorized_keys"
+    return site.root(host, f"grep -hc {word} {files} || true").split()
+
+
 def test_an_apply_of_what_stands_changes_nothing_on_any_host(site: Site) -> None:
     result = site.good("apply")
     assert result["changes"] == 0
@@ -393,7 +403,10 @@ def test_one_apply_changes_nodes_login_nodes_monitoring_and_the_plugin(site: Sit
     last = gated(site, "compute-1", "last")
     other = gated(site, "compute-2", "other")
     subprocess.run(["podman", "rm", "-f", "-v", "-t", "0", container_of(site, LOGIN)], check=True, capture_output=True)
-    site.write(cluster_yml(nodes=SMALLER, login=2, enroot=True, plugin=NEXT, monitoring="login-2"))
+    first, second = site.home / "credentials/operators/gate_ed25519", site.key("operator")
+    # Another operator begins.
+    both = f"public_key_file: {first}.pub, public_keys: [{second.with_suffix('.pub').read_text().strip()}]"
+    site.write(cluster_yml(nodes=SMALLER, login=2, enroot=True, plugin=NEXT, monitoring="login-2", ssh=both))
     plan = site.good("plan")
     assert plan["login"]["added"] == [SECOND]
     # The job of the node that goes is named, and none of the node that stays.
@@ -413,6 +426,9 @@ def test_one_apply_changes_nodes_login_nodes_monitoring_and_the_plugin(site: Sit
     assert site.as_alice(f"cat {last}.txt").split() == ["whole"]
     assert states(site).keys() == {"compute-2"}
     assert booted(site, *before) == before
+    # Hosts that stand, and one that was launched with both.
+    assert [key_lines(site, host, second)[0] for host in (CONTROLLER, "compute-2", SECOND)] == ["1", "1", "2"]
+    assert [key_lines(site, host, first)[0] for host in (CONTROLLER, "compute-2", SECOND)] == ["2", "2", "2"]
     assert [reads_users(site, *each) for each in (leaves, lost, stays)] == [False, False, True]
     assert (sorted(hosts(site)), len(containers(site.home))) == (sorted((CONTROLLER, LOGIN, SECOND, "compute-2")), 4)
     # Slurm's new configuration has ended no user's job.
@@ -465,21 +481,27 @@ def test_prometheus_has_moved_to_the_login_node_and_its_users_do_not_reach_it(si
 def test_it_grows_by_the_next_number_and_login_nodes_and_enroot_go(site: Site) -> None:
     before = booted(site, CONTROLLER, "compute-2")
     site.entry = ""
-    site.write(cluster_yml(nodes=GROWN, login=0))
+    # The first operator leaves: this machine works with the key of the second one.
+    first, second = site.home / "credentials/operators/gate_ed25519", site.key("operator")
+    ssh = f"public_key_file: {second}.pub"
+    site.write(cluster_yml(nodes=GROWN, login=0, ssh=ssh))
     file = str(site.folder / "grow.plan")
     plan = site.good("plan", "--out", file, "--markdown", str(site.folder / "grow.md"))
     assert sorted(plan["login"]["removed"]) == [LOGIN, SECOND]
     assert "| `pools.compute.count` | `1` | `2` | **live** |" in (site.folder / "grow.md").read_text()
     assert plan["price"]["after"] != plan["price"]["before"]
     # The plan was of another file: nothing is changed.
-    site.write(cluster_yml(nodes=GROWN.replace("2", "3", 1), login=0))
+    site.write(cluster_yml(nodes=GROWN.replace("2", "3", 1), login=0, ssh=ssh))
     code, events = site.run("apply", file)
     assert (code, events[-1]["data"]["error"]) == (9, "MovedError")
     assert "cluster.yml: pools.compute.count: 2 -> 3" in events[-1]["message"]
-    site.write(cluster_yml(nodes=GROWN, login=0))
+    site.write(cluster_yml(nodes=GROWN, login=0, ssh=ssh))
     result = site.good("apply", file)
     assert hosts(site) == [CONTROLLER, "compute-2", "compute-3"]
     assert booted(site, *before) == before
+    for host in hosts(site):
+        assert key_lines(site, host, first) == ["0", "0"], host
+        assert site.ssh(host, "hostname", *ALONE).stdout.strip() == host
     # What was made is not made again: the state has moved.
     code, events = site.run("apply", file)
     assert code == 9

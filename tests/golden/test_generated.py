@@ -28,6 +28,7 @@ from gpucluster.controller.monitor import slurm_metrics
 from gpucluster.dashboards import metrics, nominal
 from gpucluster.localcloud.state import member_types
 from gpucluster.node_agent.exporter import exposition
+from gpucluster.node_agent.standby import keeping
 from gpucluster.resource_manager import table as migration_table
 from gpucluster.spec import template
 from gpucluster.systems import matrix
@@ -190,6 +191,7 @@ def _metric_tables() -> dict[str, str]:
         "health": metrics.table(health._HELP),
         "backup": metrics.table(schedule.METRICS),
         "drift": metrics.table(watch.METRICS),
+        "standby": metrics.table(keeping.METRICS),
         "autoscaler": metrics.table(autoscaler),
         "others": others,
     }

@@ -64,6 +64,7 @@ def test_inventory(case: Path) -> None:
         outputs,
         members,
         person_keys={person.name: person.ssh_keys or ("ssh-ed25519 AAAA made",) for person in spec.users.people},
+        operator_keys=spec.ssh.authorized_keys,
         software=SOFTWARE,
         hardware_emulated=spec.cloud.traits.hardware_emulated,
         autoscaling=AUTOSCALING if spec.elastic_pools else None,

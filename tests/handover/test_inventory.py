@@ -22,7 +22,14 @@ def test_the_clusters_own_hosts_and_networks_are_reached_without_the_proxy() -> 
     spec = spec.model_copy(update={"software": software})
     people = {person.name: () for person in spec.users.people}
     given = inventory(
-        spec, outputs, {}, autoscaling=None, person_keys=people, hardware_emulated=False, software=ReleaseSet(None, ())
+        spec,
+        outputs,
+        {},
+        autoscaling=None,
+        operator_keys=(),
+        person_keys=people,
+        hardware_emulated=False,
+        software=ReleaseSet(None, ()),
     )["all"]["vars"]["base_proxy"]
     assert given["url"] == "http://proxy.example:3128"
     hosts = (outputs.controller, *outputs.login)
@@ -43,6 +50,7 @@ def test_what_opens_a_cluster_for_its_users_reaches_the_roles() -> None:
             outputs,
             {},
             autoscaling=None,
+            operator_keys=(),
             person_keys=people,
             hardware_emulated=False,
             software=ReleaseSet(None, ()),
@@ -75,6 +83,7 @@ def test_exporters_answer_the_login_node_that_has_prometheus() -> None:
             outputs,
             {},
             autoscaling=None,
+            operator_keys=(),
             person_keys={person.name: () for person in spec.users.people},
             hardware_emulated=False,
             software=ReleaseSet(None, ()),
@@ -103,6 +112,7 @@ def test_with_a_standby_all_hosts_find_the_controller_at_the_address_that_moves(
             outputs,
             {},
             autoscaling=None,
+            operator_keys=(),
             person_keys=people,
             hardware_emulated=False,
             software=ReleaseSet(None, ()),

@@ -6,7 +6,7 @@ are in tests/e2e/test_standby.py, the real SDK is in tests/cloud/test_service_mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -138,10 +138,15 @@ class Model:
         self.effect("release")
         return True
 
-    def update(self, controller: Host, standby: Host, _address: str) -> MirrorResult:
+    def update(self, controller: Host, standby: Host, _address: str, *, operator_keys: Sequence[str]) -> MirrorResult:
+        assert operator_keys == ("ssh-ed25519 AAAAoperator",)
         assert controller.instance_id == self.volume != standby.instance_id
         self.effect("mirror")
         return MirrorResult(2, ("/etc/a", "/etc/b"))
+
+    def end(self, controller: Host) -> None:
+        assert controller.instance_id == self.volume
+        self.effect("end")
 
     def compare(self, _controller: Host, _standby: Host, _address: str) -> MirrorResult:
         return MirrorResult(1, ("/etc/slurm/slurm.conf",))
@@ -154,6 +159,9 @@ class Model:
 
     def reach_standby(self, _deployment: Deployment) -> None:
         pass
+
+    def operator_keys(self) -> tuple[str, ...]:
+        return ("ssh-ed25519 AAAAoperator",)
 
     def host_keys(self, _deployment: Deployment) -> dict[str, str]:
         return {}
@@ -337,6 +345,16 @@ def test_an_apply_gives_the_address_and_mirrors_the_controller(
     failover.update_standby(model, model.locate(), RUN)
     assert model.values["service"] == READY
     assert "2 files were brought up to date" in events[-1].message
+
+
+def test_a_standby_that_was_given_up_is_forgotten_once(make: Callable[[Model], Failover]) -> None:
+    model: Any = Model()
+    model.values["cluster"]["standby"] = None
+    failover = make(model)
+    for _ in range(2):
+        failover.update_standby(model, model.locate(), RUN)
+    assert model.done == ["end", "note"]
+    assert "current" not in model.values["service"]
 
 
 def test_a_standby_that_differs_is_announced(make: Callable[[Model], Failover], events: list[Event]) -> None:

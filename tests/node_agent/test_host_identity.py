@@ -61,6 +61,11 @@ def test_of_the_keys_only_the_controllers_stays_or_disable_would_not_reach_a_bak
     host_identity.keep_controllers_key(keys)
     assert keys.read_text() == OURS
     assert stat.S_IMODE(keys.stat().st_mode) == 0o600
+    # What the role has added for operators is before it.
+    begin, rest = OURS.split("\n", 1)
+    keys.write_text(f"{begin}\nssh-rsa DDDD operator\n# Of the controller:\n{rest}")
+    host_identity.keep_controllers_key(keys)
+    assert keys.read_text() == OURS
     secret.write_text(OURS)
     for content in (lambda: keys.symlink_to(secret), keys.mkdir, lambda: keys.write_text("ssh-rsa x\n")):
         keys.unlink(missing_ok=True)

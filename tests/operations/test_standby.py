@@ -55,12 +55,15 @@ def test_the_standby_lets_in_one_program_and_gets_what_differs(
 ) -> None:
     remote = Remote(send=SENT)
     monkeypatch.setattr(process, "run", remote)
-    assert mirror.update(CONTROLLER, STANDBY, "10.0.0.3") == MirrorResult(2, ("/etc/a", "/etc/b"))
+    keys = ("ssh-ed25519 AAAAone alice@laptop", "ssh-ed25519 AAAAtwo")
+    changed = mirror.update(CONTROLLER, STANDBY, "10.0.0.3", operator_keys=keys)
+    assert changed == MirrorResult(2, ("/etc/a", "/etc/b"))
     hosts, commands = zip(*remote.commands, strict=True)
     assert hosts == ("demo-controller", "demo-standby", "demo-standby", "demo-controller")
     assert 'restrict,command="sudo -n ' in commands[1]
     assert 'standby receive $SSH_ORIGINAL_COMMAND" ssh-ed25519 AAAAmirror' in commands[1]
-    assert commands[2].endswith("standby prepare --name demo-standby")
+    given = "--operator-key 'ssh-ed25519 AAAAone alice@laptop' --operator-key 'ssh-ed25519 AAAAtwo'"
+    assert commands[2].endswith(f"standby prepare --name demo-standby --user debian {given}")
     assert commands[3].endswith(f"standby send --to debian@10.0.0.3 --host-key '{KEY}'")
 
 

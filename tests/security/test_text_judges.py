@@ -278,6 +278,7 @@ def _slurm_files(spec: ClusterSpec, nodes: dict[str, list[PoolMember]]) -> dict[
         handover.Outputs.parse(outputs),
         nodes,
         person_keys={},
+        operator_keys=(),
         hardware_emulated=True,
         autoscaling=None,
         software=ReleaseSet(None, ()),

@@ -222,6 +222,7 @@ OCI_ROWS = {
     "large file": ("operator.pub", "§large.pub", "ssh.public_key_file", "too large for a public key"),
     "name without .pub": ("operator.pub", "§operator", "ssh.public_key_file", "the name of the private key does not follow"),
     "no private file": ("operator.pub", "operator.pub\n  private_key_file: §nowhere", "ssh.private_key_file", "there is no file nowhere"),
+    "another pair": ("operator.pub", "operator.pub\n  private_key_file: §mine", "ssh.private_key_file", "is neither in `public_key_file` nor in `public_keys`"),
     "a name too long": ("operator.pub", "§" + "x" * 300 + ".pub", "ssh.public_key_file", "can't be read"),
     "a file as folder": ("operator.pub", "§operator.pub/x.pub", "ssh.public_key_file", "can't be read"),
 }  # fmt: skip
@@ -231,6 +232,8 @@ OCI_ROWS = {
 def key_files(tmp_path: Path) -> Path:
     (tmp_path / "operator.pub").write_text(KEY)
     (tmp_path / "operator").write_text(KEY)
+    (tmp_path / "mine").write_text("secret")
+    (tmp_path / "mine.pub").write_text(public_key("ssh-ed25519", bytes(32), comment="mine"))
     (tmp_path / "private").write_text(f"{PRIVATE}\nc2VjcmV0\n-----END OPENSSH PRIVATE KEY-----\n")
     (tmp_path / "putty.ppk").write_text("PuTTY-User-Key-File-3: ssh-ed25519\n")
     (tmp_path / "other.pub").write_text("---- BEGIN SSH2 PUBLIC KEY ----\n")

@@ -1,7 +1,8 @@
 """The host in service keeps the standby like itself between two applies, every ten minutes.
 
 A rotation of secrets, an upgrade or an elastic node changes files of the controller without an apply. A standby that
-does not answer is not a fault of this host: the next time asks again, and `verify` names it.
+does not answer is not a fault of this host: the next time asks again, `verify` names it, and where there is monitoring
+an alert follows from the age of the last time that it did.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,12 @@ SERVICE, TIMER = "gpucluster-standby.service", "gpucluster-standby.timer"
 _UNITS = "/etc/systemd/system"
 _TARGET = f"{scope.FOLDER}/target.json"
 _PROGRAM = "/usr/local/bin/gpucluster-agent"
+#: What the metrics say; docs/reference/metrics.md is made from it.
+METRICS = {
+    "gpucluster_standby_current_timestamp_seconds": "When the standby was made like the controller the last time."
+}
+#: The folder belongs to the exporters, and is not there without them.
+METRICS_FILE = "/var/lib/gpucluster/metrics/standby.prom"
 
 
 def units(program: str = _PROGRAM) -> dict[str, str]:
@@ -81,7 +89,27 @@ def again(root: Path = Path("/")) -> dict[str, Any]:
         return {}
     words = json.loads(file.read_text())
     try:
-        return mirror.send(words["target"], words["host_key"], only_compare=False, root=root)
+        answer = mirror.send(words["target"], words["host_key"], only_compare=False, root=root)
     except AgentError as error:
         sys.stderr.write(f"{error.message}\n")
         return {}
+    metrics = root / METRICS_FILE.lstrip("/")
+    if metrics.parent.is_dir():
+        lines = (
+            f"# HELP {name} {words}\n# TYPE {name} gauge\n{name} {time.time():.3f}\n" for name, words in METRICS.items()
+        )
+        durable_file.replace(metrics, "".join(lines), mode=0o644, durable=False)
+    return answer
+
+
+def end(root: Path = Path("/")) -> None:
+    """This host has no standby any more. May be repeated.
+
+    Raises:
+        Failed: systemd refused.
+    """
+    if (root / _UNITS.lstrip("/") / TIMER).is_file():
+        programs.run("systemctl", "disable", "--quiet", "--now", TIMER)
+    for name in (_TARGET, METRICS_FILE, *(f"{_UNITS}/{each}" for each in units())):
+        (root / name.lstrip("/")).unlink(missing_ok=True)
+    programs.run("systemctl", "daemon-reload")

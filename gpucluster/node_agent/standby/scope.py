@@ -76,6 +76,8 @@ _OWN = (
     FOLDER,
     layout.MOUNT,
 )
+#: Folders that both hosts have, each with a content of its own: metrics are written again and again.
+_OWN_CONTENT = ("/var/lib/gpucluster/metrics/",)
 _NETWORK_FILE_SYSTEMS = ("nfs", "nfs4")
 
 
@@ -84,7 +86,7 @@ def is_own(path: str) -> bool:
     for own in (*_OWN, *layout.DIRECTORIES.values()):
         if path == own or path.startswith((f"{own}/", f"{own}.before-state-volume")):
             return True
-    return False
+    return path.startswith(_OWN_CONTENT)
 
 
 def is_exact(path: str) -> bool:

@@ -45,6 +45,7 @@ def check(context: RuleContext) -> None:
         context.error(path, f"the name of the private key does not follow from {shown(public)}", hint)
     if private is not None:
         _check_private_key(context, private)
+        _check_pair(context, private, (*read_keys, *(text for _index, text in usable(ssh.get("public_keys")))))
 
 
 def read_key_file(context: RuleContext, path: Path, name: str) -> tuple[str, ...]:
@@ -70,3 +71,14 @@ def _check_private_key(context: RuleContext, name: str) -> None:
         is_file = False
     if not is_file:
         context.error(path, f"there is no file {name}", "Create a key pair: ssh-keygen -t ed25519")
+
+
+def _check_pair(context: RuleContext, name: str, listed: tuple[str, ...]) -> None:
+    """Each host gets the listed keys, and loses others: this machine must not take its own away."""
+    try:
+        (half,) = keys.read(fields.located(f"{name}.pub", context.directory))
+    except (BadKey, ValueError, RuntimeError):
+        return  # without the public half nothing is known of it
+    if not any(ssh_keys.same(half, key) for key in listed):
+        message = f"the key of {name} is neither in `public_key_file` nor in `public_keys`: hosts would refuse it"
+        context.error(("ssh", "private_key_file"), message, f"Add the line of {name}.pub to `public_keys`")

@@ -79,7 +79,7 @@ class Ssh(SpecPart):
         default=(),
         max_length=20,
         description="Public keys of operators as text, beside `public_key_file` or instead of it. Each of them "
-        "logs in with the private key that ssh or its agent has. Hosts read them at their first boot.",
+        "logs in with the private key that ssh or its agent has.",
         examples=[["ssh-ed25519 AAAA... alice@laptop"]],
     )
     _directory: Path | None = PrivateAttr(default=None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -70,3 +71,31 @@ def test_a_standby_that_does_not_answer_is_no_fault_of_this_host(
     monkeypatch.setattr(mirror, "send", refuse)
     assert keeping.again(tmp_path) == {}
     assert "no answer" in capsys.readouterr().err
+
+
+def test_the_time_of_the_last_success_is_a_metric_where_there_are_exporters_until_the_standby_ends(
+    tmp_path: Path,
+    systemctl: list[tuple[str, ...]],
+    sent: list[tuple[Any, ...]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os.path, "ismount", lambda _path: True)
+    keeping.keep("debian@10.0.0.3", "ssh-ed25519 AAAA", tmp_path)
+    metrics = tmp_path / keeping.METRICS_FILE.lstrip("/")
+    keeping.again(tmp_path)
+    assert not metrics.exists()
+    metrics.parent.mkdir(parents=True)
+    monkeypatch.setattr(time, "time", lambda: 1234.5)
+    keeping.again(tmp_path)
+    (line,) = (line for line in metrics.read_text().splitlines() if not line.startswith("#"))
+    name, value = line.split()
+    assert name in keeping.METRICS
+    assert value == "1234.500"
+
+    systemctl.clear()
+    for _ in range(2):
+        keeping.end(tmp_path)
+    assert [words[1] for words in systemctl] == ["disable", "daemon-reload", "daemon-reload"]
+    assert [file for file in tmp_path.rglob("*") if file.is_file()] == []
+    assert keeping.again(tmp_path) == {}
+    assert len(sent) == 2

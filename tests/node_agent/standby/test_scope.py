@@ -27,6 +27,7 @@ UUID=one / ext4 defaults 0 1
         *(f"{place}/file" for place in layout.DIRECTORIES.values()),
         "/var/lib/mysql.before-state-volume/ibdata1",
         f"{scope.FOLDER}/agent",
+        "/var/lib/gpucluster/metrics/health.prom",
     ],
 )
 def test_what_belongs_to_one_host_alone(path: str) -> None:
