@@ -41,6 +41,7 @@ _AD_REASONS = {
     "773": "it must change its password first",
     "775": "it is locked",
 }
+_BINARY = ("objectsid",)
 #: Codes of OpenSSL's verification (x509_vfy.h).
 _EXPIRED, _NOT_YET, _HOSTNAME = 10, 9, 62
 _UNTRUSTED = (2, 7, 18, 19, 20, 21)
@@ -257,7 +258,7 @@ class ExistingLdap:
             problem = "ldapsearch is not installed on this host"
         if problem:
             raise Failed(problem, "Look at users.directory in cluster.yml")
-        return [entry for entry in ldif.parse(result.stdout) if "dn" in entry]
+        return [entry for entry in ldif.parse(result.stdout, _BINARY) if "dn" in entry]
 
     def group(self, name: str) -> ldif.Entry:
         """The entry of a group.

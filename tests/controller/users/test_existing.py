@@ -57,6 +57,14 @@ def test_users_with_a_primary_group_are_found_by_its_number(
     assert words in directory.primary_filter(group)
 
 
+def test_a_sid_is_read_from_the_answer_of_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bytes are not text: decoded as such, that of Domain Users would be another number."""
+    Servers(monkeypatch, groups=f"dn: cn=g\ngidNumber: 4000\nobjectSid:: {SID.decode()}\n")
+    ldap = existing.ExistingLdap(MAPPED)
+    ldap.connect()
+    assert "(primaryGroupID=513)" in MAPPED.primary_filter(ldap.group("Domain Users"))
+
+
 def test_a_group_without_a_number_is_the_primary_one_of_no_user() -> None:
     assert LDAP.primary_filter({}) == ""
     assert existing.relative_id("not base64!") == 0
@@ -135,22 +143,25 @@ def test_what_sssd_would_not_make_a_group_of(
 
 
 class Servers:
-    """A double of the servers: which of them answer, and the groups that they have. It proves nothing of ldapsearch."""
+    """A double of the servers: which of them answer, and what they have. It proves nothing of ldapsearch."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, *, away: tuple[str, ...] = (), users: str = "dn: uid=a\nuid: a\n"
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        *,
+        away: tuple[str, ...] = (),
+        users: str = "dn: uid=a\nuid: a\n",
+        groups: str = "dn: cn=g\ngidNumber: 4000\nmemberUid: a\n",
     ) -> None:
         self.asked: list[list[str]] = []
-        self.users = users
-        monkeypatch.setattr(
-            existing, "connection_problem", lambda server, _ca: f"{server} is away" if server in away else ""
-        )
+        self.users, self.groups = users, groups
+        monkeypatch.setattr(existing, "connection_problem", lambda one, _ca: f"{one} is away" if one in away else "")
         monkeypatch.setattr(programs, "call", self.call)
 
     def call(self, argv: Any, text: str = "", seconds: float = 0) -> programs.Completed[str]:
         self.asked.append(list(argv))
-        found = "dn: cn=g\ngidNumber: 4000\nmemberUid: a\n" if "posixGroup" in " ".join(argv) else self.users
-        return programs.Completed(list(argv), 0, found, "")
+        of_groups = any("(objectClass=posixGroup)" in word or "(objectClass=group)" in word for word in argv)
+        return programs.Completed(list(argv), 0, self.groups if of_groups else self.users, "")
 
 
 def test_a_check_uses_the_first_server_that_answers_and_names_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,6 +90,7 @@ def test_hosts_get_the_directory_and_not_its_password(tmp_path: Path) -> None:
         {},
         autoscaling=None,
         person_keys={},
+        operator_keys=(),
         hardware_emulated=True,
         software=ReleaseSet(None, ()),
     )
