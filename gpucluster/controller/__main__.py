@@ -11,6 +11,7 @@ from gpucluster.node_agent import __main__ as node_agent
 COMMANDS: Mapping[str, tuple[str, str]] = {
     **node_agent.COMMANDS,
     "users": ("gpucluster.controller.users.__main__", "users and groups of the cluster (the program `cluster`)"),
+    "directory": ("gpucluster.controller.users.following", "check and follow a directory that exists"),
     "accounts": ("gpucluster.controller.accounts.__main__", "accounts and QOS of cluster.yml in Slurm's accounting"),
     "backup": (
         "gpucluster.controller.backup.__main__", "back up and restore directory and accounting (`gpucluster-backup`)",

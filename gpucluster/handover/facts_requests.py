@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpucluster.handover.inventory import Members
+from gpucluster.handover.inventory import Members, directory_groups
 from gpucluster.handover.names import elastic_names, elastic_prefix, monitoring_host
 from gpucluster.handover.outputs import Outputs
 from gpucluster.spec import ClusterSpec
@@ -70,6 +70,7 @@ def collection(
     permanent = [node.name for nodes in members.values() for node in nodes]
     placed = frozenset(rdma_nodes(spec, members) if spec.slurm.enabled else ())
     users = [person.name for person in spec.users.people]
+    groups = list(directory_groups(spec))
     wait = max(spec.monitoring.slurm_interval, _SCRAPED_SECONDS) + _SCRAPE_MARGIN
     scrapes = (monitoring_host(spec) or controller) if spec.monitoring.enabled else ""
     scrapes = scrapes if scrapes in login else controller if scrapes else ""
@@ -79,6 +80,7 @@ def collection(
         meshed = spec.scheduler == "none" and host in permanent and users
         return {
             "users": users,
+            "groups": groups,
             "share": path and {"path": path, "file": f"{path}/{_FOLDER}/{token}", "token": token},
             "mesh": {"user": users[0], "next": _next(permanent, host)} if meshed else None,
             "access": bool(login) and host == controller,

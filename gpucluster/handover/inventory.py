@@ -245,6 +245,37 @@ def _variables(
         "users_privilege_gid": spec.users.privilege_gid,
         "users_first_uid": spec.users.first_uid,
         "users_people": people(spec, person_keys),
+        "users_directory": _existing_directory(spec),
+    }
+
+
+def directory_groups(spec: ClusterSpec) -> tuple[str, ...]:
+    """The groups of a directory that exists, as hosts know them: in small letters (sssd.conf)."""
+    directory = spec.users.directory
+    return tuple(name.lower() for name in (*directory.user_groups, *directory.admin_groups)) if directory else ()
+
+
+def _existing_directory(spec: ClusterSpec) -> dict[str, Any] | None:
+    """The directory that exists; None: the cluster has its own."""
+    directory = spec.users.directory
+    if directory is None:
+        return None
+    return {
+        "kind": directory.kind,
+        "servers": list(directory.servers),
+        "base": directory.base,
+        "bind_dn": directory.bind_dn,
+        # The password is not part of the inventory, which the controller has a copy of.
+        "bind_password_file": str(directory.bind_password_path),
+        "ca": directory.ca_pem,
+        "schema": {"ad": "ad", "ipa": "ipa"}.get(directory.kind, directory.ldap_schema),
+        "user_groups": list(directory.user_groups),
+        "admin_groups": list(directory.admin_groups),
+        "id_mapping": directory.id_mapping,
+        "first_id": directory.first_id,
+        "last_id": directory.last_id,
+        "shell": directory.shell,
+        "ssh_key_attribute": directory.key_attribute,
     }
 
 

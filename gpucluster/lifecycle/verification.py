@@ -240,6 +240,7 @@ class Verification:
             hosts=[host.name for host in deployment.hosts],
             pools={name: [node.name for node in nodes] for name, nodes in deployment.members.items()},
             people=handover.primary_gids(spec),
+            directory_groups=handover.directory_groups(spec),
             home_mount_path=spec.storage.home.mount_path if spec.storage.home.enabled else None,
             scheduler=spec.scheduler,
             slurm_version=slurm_version(spec),

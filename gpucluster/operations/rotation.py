@@ -135,7 +135,7 @@ def chosen(what: Sequence[str], spec: ClusterSpec) -> tuple[str, ...]:
 _REASONS = {
     MUNGE: "its scheduler is not slurm",
     JWT: "slurm.rest is off",
-    PASSWORDS: "without a home share it has no directory",
+    PASSWORDS: "it has no directory of its own",
     HOST_KEYS: "without a home share its controller does not know the other hosts",
     SSH_CA: "without a home share its controller does not know the other hosts",
     KUBERNETES: "its scheduler is not kubernetes",
@@ -147,7 +147,7 @@ def secrets_of(spec: ClusterSpec) -> tuple[str, ...]:
     has = {
         MUNGE: spec.slurm.enabled,
         JWT: spec.slurm.enabled and spec.slurm.rest,
-        PASSWORDS: spec.storage.home.enabled,
+        PASSWORDS: spec.storage.home.enabled and spec.users.directory is None,
         HOST_KEYS: spec.storage.home.enabled,
         SSH_CA: spec.storage.home.enabled,
         KUBERNETES: spec.scheduler == "kubernetes" and spec.kubernetes.control_plane != "oke",

@@ -73,6 +73,7 @@ class Expectation:
         hosts: every host that is checked.
         pools: the permanent nodes of each pool.
         people: the users that every host must know, with the number of their primary group.
+        directory_groups: the groups of a directory that exists, which every host must know.
         home_mount_path: None if there is no shared home. Then there is no directory (LDAP) either.
         scheduler: slurm, kubernetes or none, as cluster.yml has it. Without one, nodes must reach each other by ssh.
         kubernetes: what is expected of Kubernetes; None without it.
@@ -101,6 +102,7 @@ class Expectation:
     home_mount_path: str | None
     accounting: bool
     scheduler: str = "slurm"
+    directory_groups: Sequence[str] = ()
     containers: bool = False
     autoscaler: bool = False
     monitoring: bool = False

@@ -22,6 +22,7 @@ _OF_THE_CLUSTER = ("sinfo", "srun", "switches", "container_steps", "accounting",
 )  # fmt: skip
 # Why a fact may be missing on a host that has answered.
 _WHY = {
+    "group_ids": "the host has not reported the groups that it knows",
     "accounting": "sacct was not asked",
     "autoscaler": "it was not asked",
     "cloud_services": "not tried",

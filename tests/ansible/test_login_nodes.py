@@ -89,3 +89,16 @@ def test_the_version_on_a_login_node_is_compared_with_that_of_the_controller() -
 def test_the_ports_of_srun_are_set_where_there_are_login_nodes() -> None:
     assert "SrunPortRange=61000-64999\n" in render("slurm", "slurm.conf", gated("slurm", CONTROLLER))
     assert "SrunPortRange" not in render_slurm()["slurm.conf"]
+
+
+def test_of_a_directory_that_exists_some_groups_log_in() -> None:
+    """Its groups have small letters, and sshd reads `?` where a name has a blank."""
+    directory = {"user_groups": ["HPC Users"], "admin_groups": ["admins"]}
+    everywhere = "AllowGroups root debian alice admin2 hpc?users admins\n"
+    for known in (
+        variables({"users_directory": directory}, role="base"),
+        gated("base", LOGIN, users_directory=directory),
+    ):
+        assert everywhere in render("base", "sshd.conf", known)
+    controller = render("base", "sshd.conf", gated("base", CONTROLLER, users_directory=directory))
+    assert "AllowGroups root debian privilege admins\n" in controller

@@ -83,6 +83,7 @@ class HostFacts:
         return {
             "user_ids": {name: system.ids(name) for name in names},
             "user_groups": {name: system.groups(name) for name in names},
+            "group_ids": {name: system.group_id(name) for name in self._asked.get("groups") or ()},
         }
 
 
