@@ -17,7 +17,6 @@ from gpucluster.handover.facts_requests import Collection, collection, rdma_node
 from gpucluster.handover.inventory import (
     Members,
     builder_inventory,
-    directory_groups,
     hosts,
     inventory,
     people,
@@ -81,7 +80,6 @@ __all__ = [
     "builder_inventory",
     "builder_name",
     "collection",
-    "directory_groups",
     "elastic_names",
     "elastic_prefix",
     "hosts",

@@ -16,6 +16,7 @@ from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import GpuClusterError, InputError, VerifyError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.handover import user_data
+from gpucluster.handover.inventory import directory_groups
 from gpucluster.handover.kubernetes import (
     node_names,
     offers_functions,
@@ -240,7 +241,7 @@ class Verification:
             hosts=[host.name for host in deployment.hosts],
             pools={name: [node.name for node in nodes] for name, nodes in deployment.members.items()},
             people=handover.primary_gids(spec),
-            directory_groups=handover.directory_groups(spec),
+            directory_groups=directory_groups(spec),
             home_mount_path=spec.storage.home.mount_path if spec.storage.home.enabled else None,
             scheduler=spec.scheduler,
             slurm_version=slurm_version(spec),

@@ -11,7 +11,7 @@ import pytest
 from gpucluster import handover
 from gpucluster.artifacts.releases import ReleaseSet
 from gpucluster.errors import InputError
-from gpucluster.handover.inventory import inventory
+from gpucluster.handover.inventory import directory_groups, inventory
 from gpucluster.operations.rotation import secrets_of
 from gpucluster.operations.users import require_directory
 from gpucluster.spec import ClusterSpec, load
@@ -97,7 +97,7 @@ def test_hosts_get_the_directory_and_not_its_password(tmp_path: Path) -> None:
     found = given["all"]["vars"]["users_directory"]
     assert (found["schema"], found["user_groups"], found["ca"]) == ("rfc2307", ["hpc"], ca())
     assert PASSWORD not in json.dumps(given)
-    assert handover.directory_groups(spec(tmp_path)) == ("hpc", "hpc admins")
+    assert directory_groups(spec(tmp_path)) == ("hpc", "hpc admins")
 
 
 def test_commands_that_need_the_clusters_own_directory_name_the_other_one(tmp_path: Path) -> None:
