@@ -131,6 +131,12 @@ test-build: system-packages $(VENV)/dev.stamp ## build Slurm from its source and
 test-gpu: $(VENV)/dev.stamp ## test Slurm, containers and checks with the real GPUs of this machine: ten minutes with two of them
 	GPUCLUSTER_TEST_GPU=1 $(BIN)/python -m pytest -n 0 -rs tests/gpu
 
+# BASE is an image of Debian 13 or newer; OPTIONS are those of `podman build` that reach the package indexes, such as --network host.
+.PHONY: test-image
+test-image: $(VENV)/dev.stamp ## build the image of the Containerfile from BASE=IMAGE, and run gpucluster in it: some minutes
+	GPUCLUSTER_TEST_IMAGE_BASE="$(or $(BASE),docker.io/library/debian:13-slim)" GPUCLUSTER_TEST_IMAGE_OPTIONS="$(OPTIONS)" \
+	  $(BIN)/python -m pytest -n 0 -rs tests/packaging/test_image.py
+
 # To build Kubernetes, and to make images of it. Debian 13 has no Go that is old enough for its source.
 KUBERNETES_PACKAGES := conntrack dpkg-dev etcd-client etcd-server gcc golang-1.19-go \
     golang-github-modern-go-reflect2-dev iptables

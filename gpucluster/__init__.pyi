@@ -99,6 +99,7 @@ from gpucluster.operations.kubernetes import (
     KubernetesNode as KubernetesNode,
 )
 from gpucluster.operations.kubernetes_upgrade import KubernetesUpgrade as KubernetesUpgrade
+from gpucluster.operations.rest_tokens import RestToken as RestToken
 from gpucluster.operations.rotation import (
     RotatableSecret as RotatableSecret,
     RotatedSecret as RotatedSecret,

@@ -78,6 +78,11 @@ RULES = (
     Rule("SSH_ASKPASS*", _TERMINAL, "the program that asks you for a password; elsewhere no user is there to answer"),
     Rule("SSH_*", _NONE, "they describe the connection through which you came to this machine"),
     Rule(
+        "GPUCLUSTER_ID_TOKEN GPUCLUSTER_OIDC_* ACTIONS_ID_TOKEN_*",
+        _NONE,
+        "what a CI job proves itself with; gpucluster alone exchanges it",
+    ),
+    Rule(
         "GPUCLUSTER_*", _ALL, "settings of gpucluster, and the mark by which a run finds the programs of a killed one"
     ),
     Rule("PLUGIN_UNIX_SOCKET_DIR", _TERRAFORM, "where Terraform and its provider talk to each other"),
@@ -95,9 +100,9 @@ RULES = (
     Rule("TF_*", _NONE, "would change arguments, variables, the state or the working folder of our Terraform"),
     Rule(
         "OCI_TENANCY_OCID OCI_USER_OCID OCI_FINGERPRINT OCI_PRIVATE_KEY OCI_PRIVATE_KEY_PATH OCI_REGION OCI_AUTH "
-        "OCI_CONFIG_FILE_PROFILE",
+        "OCI_CONFIG_FILE_PROFILE OCI_HOME_OVERRIDE OCI_WORKLOAD_IDENTITY_* OCI_TOKEN_EXCHANGE_*",
         _NONE,
-        "the profile that cluster.yml names decides which user and region it is",
+        "`cloud.auth` and `cloud.profile` of cluster.yml decide who it is, and which region",
     ),
     Rule("*CLIENT_HOST_OVERRIDES *domain_name_override", _NONE, "would send the provider's requests to another host"),
     Rule("OCI_CLI_*", _NONE, "settings of the program `oci`"),

@@ -44,6 +44,10 @@ options:
     type: list
     elements: str
     required: true
+  rdma:
+    description: Whether the host is in an RDMA network. Then its place there is asked of OCI's metadata service.
+    type: bool
+    default: false
   inputs:
     description: >-
       A digest of what this run works from. What a complete run leaves is recorded with it, so that a later run with
@@ -90,6 +94,7 @@ def main() -> None:
             "agent": {"type": "path", "required": True},
             "packages": {"type": "dict", "required": True},
             "purposes": {"type": "list", "elements": "str", "required": True},
+            "rdma": {"type": "bool", "default": False},
             "inputs": {"type": "str", "default": ""},
             "hosts": {"type": "list", "elements": "str", "default": []},
             "complete": {"type": "bool", "default": False},

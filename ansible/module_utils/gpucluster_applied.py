@@ -36,7 +36,7 @@ RECORD = Path("/var/lib/gpucluster/applied.json")
 JOURNAL = Path("/run/gpucluster-applied")
 FORMAT = 2
 #: What a later look asks of the host's facts (`gpucluster_host_facts.collected`), and the names of permanent hosts.
-ASKED = ("user", "key", "agent", "packages", "purposes", "hosts")
+ASKED = ("user", "key", "agent", "packages", "purposes", "rdma", "hosts")
 # What is renewed before it ends (certificates: 60 days before) is renewed by tasks.
 MAX_AGE = 7 * 24 * 3600
 TREES = ("/etc", "/usr/local")

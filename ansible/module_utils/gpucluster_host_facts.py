@@ -54,11 +54,16 @@ PASSWD_COLONS, FIRST_UID, NOBODY = 6, 1000, 65534
 SLURM_LIMITS = Path("/etc/gpucluster/slurm-limits")
 SLURM_ACCOUNTS = Path("/var/lib/gpucluster-directory/slurm-accounts.json")
 SLURM_CONF = Path("/etc/slurm/slurm.conf")
+SLURMRESTD = Path("/usr/sbin/slurmrestd")
+SLURM_REST = Path("/etc/gpucluster/rest")
 PLUGSTACK = Path("/etc/slurm/plugstack.conf")
 # PAM's module, by the directories of Debian's packages, those of the release's own recipe, and Enterprise Linux.
 ADOPT = ("lib/security", "usr/lib/*/security", "usr/lib64/security")
 # Programs that mount an image, and their packages.
 MOUNTERS = {"squashfuse": "squashfuse", "fusermount3": "fuse3"}
+# The metadata service of OCI, and the members of its document of the host that state the place in an RDMA network.
+METADATA, METADATA_SECONDS, METADATA_BYTES = ("169.254.169.254", 80), 3, 1 << 16
+PLACE = ("networkBlockId", "rackId", "rdmaTopologyData")
 # Controllers that Slurm's cgroup plugins need for binding and limits.
 CGROUP_NEEDS = frozenset({"cpuset", "memory"})
 
@@ -284,6 +289,9 @@ def facts(user: str, key: str) -> dict[str, Any]:
         # The checksum of the archive whose packages of Slurm are installed; empty for those of the distribution.
         "slurm_packages": read(SLURM_PACKAGES),
         "slurm_adopt": any(any(Path("/").glob(f"{place}/pam_slurm_adopt.so")) for place in ADOPT),
+        # The program of the REST API is installed; the role slurm has configured it.
+        "slurmrestd": SLURMRESTD.exists(),
+        "slurm_rest": SLURM_REST.exists(),
         # Limits of users that the role slurm has set.
         "slurm_limits": SLURM_LIMITS.exists(),
         # Accounts and QOS of cluster.yml that it has made.
@@ -315,6 +323,26 @@ def facts(user: str, key: str) -> dict[str, Any]:
     }
 
 
+def rdma_host() -> dict[str, Any]:
+    """What OCI's metadata service reports of the place of this host in its RDMA network; empty where that is nothing.
+
+    `gpucluster.node_agent.rules.rdma_place` reads it.
+    """
+    # Here, because most hosts do not need it, and it takes longer to load than everything else.
+    import http.client
+
+    connection = http.client.HTTPConnection(*METADATA, timeout=METADATA_SECONDS)
+    try:
+        connection.request("GET", "/opc/v2/host/", headers={"Authorization": "Bearer Oracle"})
+        answer = connection.getresponse()
+        document = json.loads(answer.read(METADATA_BYTES)) if answer.status == http.client.OK else {}
+    except (OSError, http.client.HTTPException, ValueError):
+        return {}
+    finally:
+        connection.close()
+    return {name: document[name] for name in PLACE if document.get(name)} if isinstance(document, dict) else {}
+
+
 class UnsuitableHost(Exception):
     """The host can't be configured: its system is not supported, or it has no such login user."""
 
@@ -343,7 +371,8 @@ def collected(asked: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         asked: `user`, the login user; `key`, the path of a public key below that user's home directory; `agent`, the
-            path of the agent; `packages`, lists of packages by system and purpose; `purposes` of this host.
+            path of the agent; `packages`, lists of packages by system and purpose; `purposes` of this host; `rdma`,
+            whether it is in an RDMA network.
 
     Raises:
         UnsuitableHost: see there.
@@ -353,6 +382,8 @@ def collected(asked: Mapping[str, Any]) -> dict[str, Any]:
     found["agent"] = program_checksum(Path(asked["agent"]))
     found["missing_packages"] = missing_packages(wanted)
     found["fuse"] = mounts_images(wanted, found["missing_packages"])
+    if asked.get("rdma"):
+        found["rdma_host"] = rdma_host()
     # expanduser does not change the ~ of an unknown user.
     if found["user_home"].startswith("~"):
         raise UnsuitableHost(

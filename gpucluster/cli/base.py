@@ -267,7 +267,12 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "dashboard": "dashboard",
         **dict.fromkeys(("runs", "logs"), "history"),
     },
-    "Users": {"user": "users", "group": "groups", **dict.fromkeys(("kubeconfig", "kubectl"), "kubeconfig")},
+    "Users": {
+        "user": "users",
+        "group": "groups",
+        "token": "tokens",
+        **dict.fromkeys(("kubeconfig", "kubectl"), "kubeconfig"),
+    },
     "Work": {"job": "jobs", "image": "images"},
     "Upkeep": {
         **dict.fromkeys(("backup", "restore"), "backup"),

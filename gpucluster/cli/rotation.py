@@ -19,11 +19,12 @@ if TYPE_CHECKING:
 def rotate(context: Context, what: tuple[str, ...], yes: bool) -> None:
     """Change secrets of the cluster while jobs run.
 
-    WHAT is `munge`, the key with which Slurm's hosts trust each other, `passwords`, those with which hosts read the
-    directory, `host-keys`, the ssh host keys of permanent hosts, `ssh-ca`, the CA that certifies those of all hosts,
-    `kubernetes`, the certificates of the control plane, or `all`. Without it, list what can be changed and when that
-    was last done. Slurm stops for some seconds, the API server for up to a minute; jobs and pods run on. A host that is
-    off gets the munge key when it boots. An interrupted rotation is continued by the same command.
+    WHAT is `munge`, the key with which Slurm's hosts trust each other, `jwt`, the key of the REST API's tokens,
+    `passwords`, those with which hosts read the directory, `host-keys`, the ssh host keys of permanent hosts, `ssh-ca`,
+    the CA that certifies those of all hosts, `kubernetes`, the certificates of the control plane, or `all`. Without it,
+    list what can be changed and when that was last done. Slurm stops for some seconds, the API server for up to a
+    minute; jobs and pods run on. A host that is off gets the munge key when it boots. An interrupted rotation is
+    continued by the same command.
     """
     with cluster_of(context) as (cluster, reporter):
         if not what:
@@ -46,6 +47,7 @@ def rotate(context: Context, what: tuple[str, ...], yes: bool) -> None:
 
 _STOPS = {
     "munge": "slurmctld stops for some seconds; jobs run on",
+    "jwt": "slurmctld starts again, and no token of the REST API is valid any more",
     "passwords": "SSSD starts again on each host; jobs run on",
     "host-keys": "ssh of users reports another host key of login nodes, unless it has the cluster's CA",
     "ssh-ca": "images that were baked before believe the former CA: bake again",
@@ -77,6 +79,8 @@ def _lines(rotation: Rotation) -> str:
 def _line(secret: RotatedSecret) -> str:
     if secret.name == "kubernetes":
         return "kubernetes: all certificates of the control plane are renewed"
+    if secret.name == "jwt":
+        return "jwt: changed; tokens that were made before are refused"
     lines = [
         f"{secret.name}: the hosts that had missed the last rotation have confirmed it"
         if not secret.new and not secret.unconfirmed

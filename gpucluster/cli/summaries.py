@@ -159,7 +159,8 @@ def place(cluster: Cluster) -> str:
         from gpucluster.paths import local_cloud_home
 
         return f"the local cloud of this machine ({local_cloud_home()})"
-    return f"the compartment {cloud.compartment_id} ({cloud.region}, profile {cloud.profile})"
+    who = f"profile {cloud.profile}" if cloud.auth == "profile" else cloud.auth.replace("_", " ")
+    return f"the compartment {cloud.compartment_id} ({cloud.region}, {who})"
 
 
 def instances_text(contents: CloudContents) -> str:

@@ -15,9 +15,11 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from gpucluster.errors import CloudError
+from gpucluster.oci.authentication import Authentication
 from gpucluster.oci.states import LifecycleState
 from gpucluster.terraform import diagnosis
 from gpucluster.terraform.diagnosis import CloudRefusal
+from gpucluster.text import reason_of
 
 T = TypeVar("T")
 
@@ -32,6 +34,7 @@ class CloudAccess:
     Args:
         config: the SDK's configuration.
         endpoint: None for Oracle's own.
+        signer: makes what signs the requests; None where `config` has a key or a session.
         elastic: the compartment of elastic nodes: its OCID; or its name in `compartment_id`, where it may not exist
             yet; empty: they have none of their own.
         profile_region: the region that the operator's profile names; preflight asks it if the cluster's region refuses
@@ -43,6 +46,7 @@ class CloudAccess:
     compartment_id: str
     profile_region: str = ""
     elastic: str = ""
+    signer: Callable[[], Any] | None = None
 
     def compartments(self, identity: Any = None) -> tuple[str, ...]:
         """The compartments that have instances of the cluster: its own, and that of elastic nodes if it exists.
@@ -82,8 +86,11 @@ class CloudAccess:
             options["retry_strategy"] = oci.retry.NoneRetryStrategy()
             options["circuit_breaker_strategy"] = oci.circuit_breaker.NoCircuitBreakerStrategy()
             options["timeout"] = (timeout, timeout)
-        credentials = _credentials(self.config)
-        if kept := _signers.get(credentials):
+        own = self.signer() if self.signer else None
+        credentials = () if own else _credentials(self.config)
+        if own:
+            options["signer"] = own
+        elif kept := _signers.get(credentials):
             options["signer"] = kept
         if self.endpoint:
             options["service_endpoint"] = self.endpoint
@@ -232,6 +239,55 @@ def _cause(error: Exception) -> str:
     text = re.split(r"""["'], ["']Request Endpoint""", str(error))[0]
     caused = re.sub(r"""["']\)+$""", "", text.partition("(Caused by ")[2])
     return _CONNECTION.split(caused or text)[-1].replace("\\'", "'").strip("(\"'")
+
+
+def session_signer(token: Callable[[], str], key: str) -> Any:
+    """A signer of the SDK for a session.
+
+    Args:
+        token: the session's token of the moment, which is asked for each request.
+        key: the session's private key, PEM.
+
+    Raises:
+        ValueError: it is not such a key.
+    """
+    import oci
+
+    class Signer(oci.auth.signers.SecurityTokenSigner):  # type: ignore[misc] # the SDK has no types
+        """Signs with a token that may be renewed."""
+
+        def __call__(self, request: Any, *args: Any, **options: Any) -> Any:
+            self.api_key = f"ST${token()}"
+            for each in (self._basic_signer, self._body_signer):
+                each.reset_signer(self.api_key, self.private_key)
+            return super().__call__(request, *args, **options)
+
+    return Signer(token(), oci.signer.load_private_key(key, None))
+
+
+def principal_signer(method: Authentication, federation_endpoint: str = "") -> Any:
+    """A signer of the SDK for what OCI gives an identity to. It renews its token itself.
+
+    Args:
+        federation_endpoint: where an instance gets its token; empty for Oracle's own.
+
+    Raises:
+        CloudError: there is no token to be had.
+    """
+    from oci.auth import signers
+
+    doing = f"getting a token as {method.replace('_', ' ')}"
+    try:
+        with refusals(doing):
+            if method == "instance_principal":
+                options = {"federation_endpoint": federation_endpoint} if federation_endpoint else {}
+                return signers.InstancePrincipalsSecurityTokenSigner(**options)
+            if method == "resource_principal":
+                return signers.get_resource_principals_signer()
+            return signers.get_oke_workload_identity_resource_principal_signer()
+    except (OSError, ValueError, RuntimeError) as error:
+        hint = "Check what OCI gives to this machine, and its clock"
+        raise CloudError(f"{doing}: {reason_of(error)}", hint=hint) from error
 
 
 def fingerprint(key: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,6 +12,7 @@ from gpucluster.cloud.baked_images import BakedImages
 from gpucluster.cloud.bastion import Bastion
 from gpucluster.cloud.boot_volumes import BootVolumes
 from gpucluster.cloud.console import Consoles
+from gpucluster.cloud.credentials import authentication_of
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.file_systems import FileSystems
 from gpucluster.cloud.host_reports import HostReports
@@ -22,6 +24,7 @@ from gpucluster.cloud.tagged_resources import TaggedResource, TaggedResources
 from gpucluster.configuration.runner import Ansible
 from gpucluster.events import Sink
 from gpucluster.oci import tags
+from gpucluster.oci.authentication import backend_settings
 from gpucluster.paths import ClusterPaths, cache_dir
 from gpucluster.spec import ClusterSpec
 from gpucluster.ssh import SshClient
@@ -53,7 +56,7 @@ class Programs:
         Args:
             env: is added to the environment of a run.
         """
-        environment = {**runs.environment(self.paths), **(env or {})}
+        environment = {**runs.environment(self.paths), **self.cloud.state_env(), **(env or {})}
         return Terraform(
             self.paths,
             self._terraform_program,
@@ -79,13 +82,14 @@ class Programs:
     @cached_property
     def _backend(self) -> BackendConfig:
         state, cloud = self.spec.state, self.spec.cloud
+        method = authentication_of(cloud, os.environ)
         return backends.desired(
             state.backend,
             state.config,
             cluster=self.spec.name,
             local_file=self.paths.terraform_state,
             region=cloud.region,
-            profile=cloud.profile,
+            authentication=backend_settings(method, cloud.profile),
         )
 
 

@@ -40,7 +40,8 @@ class SecretOperations:
         """Change secrets of the cluster on all hosts while jobs run.
 
         "munge", the key of a cluster with Slurm: slurmctld stops for some seconds, no job starts then, and commands of
-        users wait. "passwords", with which hosts read the directory: SSSD starts again on each host. "host-keys", the
+        users wait. "jwt", the key of the REST API's tokens: those that were made before are refused, and slurmctld
+        starts again. "passwords", with which hosts read the directory: SSSD starts again on each host. "host-keys", the
         ssh host keys of permanent hosts, and "ssh-ca", the CA that certifies those of all hosts: connections live on.
         "kubernetes", the certificates of a control plane on the
         controller: the API server stops for up to a minute. May be killed at any point; the same call goes on. It also

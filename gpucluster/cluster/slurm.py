@@ -1,4 +1,4 @@
-"""`cluster.slurm`: Slurm's release."""
+"""`cluster.slurm`: Slurm's release, and tokens of its REST API."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from gpucluster.cluster.composition import Parts, with_spec
 from gpucluster.lifecycle.result import RunResult
+from gpucluster.operations.rest_tokens import LIFESPAN, RestToken, RestTokens
 from gpucluster.operations.slurm_upgrade import SlurmReleases, SlurmUpgrade
 
 
@@ -53,6 +54,20 @@ class SlurmOperations:
             copy = facts.get("gpucluster_slurm_copy")
             result = replace(result, slurm_copy=str(copy) if copy else None)
         return result
+
+    def token(self, user: str, *, seconds: int = LIFESPAN) -> RestToken:
+        """A new token with which a program acts as this user towards Slurm's REST API. Who has it has the user's rights
+        until it ends; `secrets.rotate(["jwt"])` ends all tokens.
+
+        Args:
+            seconds: how long it is valid: 60 to 604800 (7 days).
+
+        Raises:
+            InputError: the cluster has no REST API or no such user, or the time is not reasonable.
+            OtherClusterError: the cluster may be another one than that of this folder.
+            ToolError: the controller can't be reached, or makes no token.
+        """
+        return RestTokens(self._parts.spec, self._parts.connections.controller).make(user, seconds)
 
     def _at(self, release: str | None) -> Parts:
         """The cluster with this release in its spec. Without Slurm it stays as it is: what uses it refuses it."""

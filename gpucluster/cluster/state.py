@@ -64,6 +64,9 @@ class StateOperations:
         """
         identity = self._parts.identity
         identity.ownership.forget()
+        if self._parts.spec.state.backend != "local":
+            # A remote state names its cluster, and its own lock is the one of a run.
+            return self._parts.programs.terraform().unlock_state(lock_id)
         return identity.run_lock.described(identity.ownership.unlock(lock_id))
 
     def lock_provider(self) -> tuple[Path, bool]:

@@ -42,6 +42,10 @@ def inputs(inventory: Mapping[str, Any]) -> str:
     variables.pop("software_directory", None)
     wheels = variables.pop("autoscaler_wheels", None)
     checksum = hashlib.sha256(digest().encode())
+    # A new password is a change, and it is in no inventory.
+    existing = variables.get("users_directory")
+    if existing:
+        checksum.update(Path(existing["bind_password_file"]).read_bytes())
     compared = {**inventory, "all": {**inventory["all"], "vars": variables}}
     checksum.update(json.dumps(compared, sort_keys=True).encode())
     for wheel in _files(Path(wheels)) if wheels else ():

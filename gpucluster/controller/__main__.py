@@ -11,6 +11,7 @@ from gpucluster.node_agent import __main__ as node_agent
 COMMANDS: Mapping[str, tuple[str, str]] = {
     **node_agent.COMMANDS,
     "users": ("gpucluster.controller.users.__main__", "users and groups of the cluster (the program `cluster`)"),
+    "directory": ("gpucluster.controller.users.following", "check and follow a directory that exists"),
     "accounts": ("gpucluster.controller.accounts.__main__", "accounts and QOS of cluster.yml in Slurm's accounting"),
     "backup": (
         "gpucluster.controller.backup.__main__", "back up and restore directory and accounting (`gpucluster-backup`)",
@@ -22,6 +23,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "host-certificate": ("gpucluster.controller.ssh_ca", node_agent.COMMANDS["host-certificate"][1]),
     "munge-keys": ("gpucluster.controller.munge_keys", "give hosts the cluster's munge key"),
     "rotate": ("gpucluster.controller.rotation", "rotate secrets while jobs run"),
+    "rest-token": ("gpucluster.controller.rest_tokens", "make a token of a user for Slurm's REST API"),
     "release-server": ("gpucluster.controller.release_server", "serve release files to the cluster's hosts"),
     "cluster-facts": (
         "gpucluster.controller.facts.__main__", "the facts of the cluster that `gpucluster verify` judges",

@@ -110,7 +110,7 @@ def make_ca(cluster: str, work: Path) -> bool:
 def make_server(options: argparse.Namespace, work: Path) -> bool:
     """Create or renew the server's certificate; returns whether it changed. A record has the names that it is for."""
     key, certificate = options.directory / "server.key", options.directory / "server.pem"
-    record_file = FOLDER / "server.json"
+    record_file = FOLDER / f"{options.purpose}.json"
     names: list[str] = [*(f"DNS:{name}" for name in options.name), *(f"IP:{address}" for address in options.address)]
 
     def record(expires: float) -> dict[str, Any]:
@@ -150,6 +150,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--directory", type=Path, required=True, help="the folder for the server's certificate")
     parser.add_argument(
         "--publish", type=Path, required=True, help="the file for the CA's certificate that hosts trust"
+    )
+    parser.add_argument(
+        "--purpose", choices=("server", "rest"), default="server", help="which of the certificates it is"
     )
     parser.add_argument("--group", required=True, help="the group of the server's process")
     options = parser.parse_args(argv)

@@ -1,5 +1,5 @@
 """Rotation of secrets on the controller, while jobs run: the requests, and the munge key. `host_passwords`,
-`host_keys` and `ssh_authority` have others.
+`host_keys`, `ssh_authority` and `rest_key` have others.
 
 `gpucluster-agent rotate request` answers one request of the operator's machine; `gpucluster-munge-switch.service` runs
 `gpucluster-agent rotate switch`. What has to be done is in files, so each may be killed at any point: the same
@@ -36,6 +36,7 @@ from gpucluster.controller import (
     host_keys,
     host_passwords,
     munge_keys,
+    rest_key,
     ssh_authority,
 )
 from gpucluster.controller.users import hosts
@@ -49,7 +50,7 @@ from gpucluster.node_agent.state_volume.mounting import StateVolume
 
 MUNGE = "munge"
 #: What can be rotated.
-SECRETS = (MUNGE, host_passwords.NAME, host_keys.NAME, ssh_authority.NAME)
+SECRETS = (MUNGE, rest_key.NAME, host_passwords.NAME, host_keys.NAME, ssh_authority.NAME)
 #: A switch that has begun, until slurmctld runs again; hosts that have not confirmed it.
 BEGUN = Path("/etc/gpucluster/munge.switch")
 MISSING = Path("/etc/gpucluster/munge.missing")
@@ -202,7 +203,7 @@ def _result(missing: Switch | None, number: int, away: Sequence[str], *, new: bo
 
 def state() -> dict[str, Any]:
     """What can be rotated here, when it was changed, and what a rotation has left."""
-    found = _munge_state()
+    found = _munge_state() + rest_key.state()
     if FILE.exists():
         found += [host_passwords.state(Config.load(FILE)), host_keys.state(), *ssh_authority.state()]
     return {"secrets": found}
@@ -311,6 +312,8 @@ def _rotate(name: str, config: Config, note: Note) -> dict[str, Any]:
     try:
         if name == MUNGE:
             return rotate_munge(config.hosts, note)
+        if name == rest_key.NAME:
+            return rest_key.rotate(note, lambda: _save_to_volume(config.hosts))
         if name == host_keys.NAME:
             return host_keys.rotate(config.hosts, note)
         if name == ssh_authority.NAME:

@@ -13,10 +13,11 @@ is below it, but of the folders with effects (`cloud`, `artifacts`, `ssh`) plain
 from __future__ import annotations
 
 from gpucluster.handover.autoscaling import POLICY_VERSION, Autoscaling, autoscaler_policy
-from gpucluster.handover.facts_requests import Collection, collection
+from gpucluster.handover.facts_requests import Collection, collection, rdma_nodes
 from gpucluster.handover.inventory import (
     Members,
     builder_inventory,
+    directory_groups,
     hosts,
     inventory,
     people,
@@ -80,6 +81,7 @@ __all__ = [
     "builder_inventory",
     "builder_name",
     "collection",
+    "directory_groups",
     "elastic_names",
     "elastic_prefix",
     "hosts",
@@ -91,6 +93,7 @@ __all__ = [
     "permanent_names",
     "pool_group",
     "primary_gids",
+    "rdma_nodes",
     "rollouts",
     "standby_host",
     "tfvars",

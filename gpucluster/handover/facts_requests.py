@@ -10,13 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpucluster.handover.inventory import Members
+from gpucluster.handover.inventory import Members, directory_groups
 from gpucluster.handover.names import elastic_names, elastic_prefix, monitoring_host
 from gpucluster.handover.outputs import Outputs
 from gpucluster.spec import ClusterSpec
 
 #: Hosts that are asked at the same time: many nodes are behind one controller.
 HOSTS_AT_ONCE = 20
+# Of Slurm's REST API: the role slurm has the same one.
+_REST_PORT = 6820
 # The folder of the token on the share: `gpucluster.controller.facts`.
 _FOLDER = ".gpucluster-verify"
 # Pools that are tried at the same time. Where a user may have only so many jobs or nodes, each waits for the one
@@ -48,6 +50,11 @@ class Collection:
     cluster_seconds: float
 
 
+def rdma_nodes(spec: ClusterSpec, members: Members) -> list[str]:
+    """The permanent nodes of pools with RDMA."""
+    return [node.name for name, pool in spec.pools.items() if pool.uses_rdma for node in members.get(name, ())]
+
+
 def collection(
     spec: ClusterSpec, outputs: Outputs, members: Members, request: Mapping[str, Any], token: str
 ) -> Collection:
@@ -61,7 +68,9 @@ def collection(
     path = home.mount_path if home.enabled else None
     controller, login = outputs.controller.name, [node.name for node in outputs.login]
     permanent = [node.name for nodes in members.values() for node in nodes]
+    placed = frozenset(rdma_nodes(spec, members) if spec.slurm.enabled else ())
     users = [person.name for person in spec.users.people]
+    groups = list(directory_groups(spec))
     wait = max(spec.monitoring.slurm_interval, _SCRAPED_SECONDS) + _SCRAPE_MARGIN
     scrapes = (monitoring_host(spec) or controller) if spec.monitoring.enabled else ""
     scrapes = scrapes if scrapes in login else controller if scrapes else ""
@@ -71,10 +80,12 @@ def collection(
         meshed = spec.scheduler == "none" and host in permanent and users
         return {
             "users": users,
+            "groups": groups,
             "share": path and {"path": path, "file": f"{path}/{_FOLDER}/{token}", "token": token},
             "mesh": {"user": users[0], "next": _next(permanent, host)} if meshed else None,
             "access": bool(login) and host == controller,
             "slurm": spec.slurm.enabled and host in login,
+            "rdma": host in placed,
             "checks": {
                 "profile": request["profile"],
                 "seconds": request["seconds"],
@@ -98,6 +109,8 @@ def collection(
             "host": hosts[controller],
             "share": path,
             "slurm": slurm and {**slurm, "job": f"gpucluster-verify-{token[:8]}"},
+            # The port of Slurm's REST API.
+            "rest": _REST_PORT if spec.slurm.enabled and spec.slurm.rest else None,
             "autoscaler": bool(spec.elastic_pools),
             "kubernetes": {"control_plane": spec.kubernetes.control_plane, "pods": request.get("pods") or []}
             if on_kubernetes
@@ -150,5 +163,6 @@ def _slurm(spec: ClusterSpec, members: Members, request: Mapping[str, Any]) -> d
         "user": people[0].name if people else "",
         "accounting": spec.slurm.accounting,
         "at_once": 1 if limited else _POOLS_AT_ONCE,
+        "switches": bool(rdma_nodes(spec, members)),
         "share": spec.storage.home.mount_path if steps else None,
     }

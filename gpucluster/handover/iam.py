@@ -28,6 +28,8 @@ STANDBY = "OCID_OF_THE_STANDBY"
 #: The HCL replaces this one.
 ENGINE_CLUSTER = "OCID_OF_THE_CLUSTER"
 OPERATORS = "OPERATORS"
+RUNNERS, RUNNER = "RUNNERS", "OCID_OF_THE_RUNNER"
+_POD = ("OCID_OF_THE_RUNNERS_CLUSTER", "NAMESPACE", "SERVICE_ACCOUNT")
 _OF_CLUSTER = f"target.cluster.id = '{ENGINE_CLUSTER}'"
 _REPORTS = "bad hosts are reported to Oracle"
 _OF_HOST_ACTIONS = any_of("target.tag-namespace.name", (HOST_ACTIONS,))
@@ -59,7 +61,8 @@ class Policies:
         node_group, node_rule: the same of the instances that join a control plane of Kubernetes Engine; empty without.
         nodes: their statements, for the cluster's compartment.
         controller, controller_tenancy: statements for the cluster's compartment, and for the tenancy.
-        operator, operator_tenancy: the same for the users who run gpucluster.
+        operator, operator_tenancy: the same for the users or runners that run gpucluster.
+        runner_rule: matching rule of the runners' dynamic group; empty where they need none.
         notes: what an administrator must know in addition to the statements.
     """
 
@@ -77,6 +80,7 @@ class Policies:
     node_group: str = ""
     node_rule: str = ""
     nodes: tuple[Statement, ...] = ()
+    runner_rule: str = ""
     notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -92,8 +96,14 @@ class Policies:
                 "compartment": _rows(self.nodes),
             },
             "operator": {"compartment": _rows(self.operator), "tenancy": _rows(self.operator_tenancy)},
+            **self._runners(),
             "notes": list(self.notes),
         }
+
+    def _runners(self) -> dict[str, Any]:
+        """The dynamic group of the runners; nothing where they need none."""
+        group = {"name": RUNNERS, "matching_rule": self.runner_rule}
+        return {"runners": {"dynamic_group": group}} if self.runner_rule else {}
 
 
 def _rows(statements: Iterable[Statement]) -> list[dict[str, str]]:
@@ -130,7 +140,9 @@ def policies(
     controller, controller_tenancy = _by_policy(placed, places)
     joins = _joins(spec)
     group = permissions.node_group(spec.name)
-    operator, operator_tenancy = _by_policy(_operator(spec, f"group {OPERATORS}", places), places)
+    who, only = _who_runs(spec)
+    granted = (_only(each, who, only) for each in _operator(spec, who, places))
+    operator, operator_tenancy = _by_policy(granted, places)
     return Policies(
         cluster=spec.name,
         compartment_id=compartment_id,
@@ -146,6 +158,7 @@ def policies(
         node_group=group if joins else "",
         node_rule=_node_rule(spec, compartment_id) if joins else "",
         nodes=(_join(f"'{domain}'/'{group}'" if spec.iam.identity_domain else group, places),) if joins else (),
+        runner_rule=_runner_rule(spec, compartment_id),
         notes=tuple(_notes(spec, elastic, network_compartment_id)),
     )
 
@@ -348,6 +361,40 @@ def _join(group: str, places: _Places) -> Statement:
 
 # --- the operator -----
 
+
+def _who_runs(spec: ClusterSpec) -> tuple[str, str]:
+    """The subject of the operator's statements, and a condition that each of them gets.
+
+    A workload of OKE is in no dynamic group: its statements name the cluster, the namespace and the service account
+    (docs: "Granting Workloads Access to OCI Resources"). The user of a session (`oidc`) is in a group.
+    """
+    if spec.cloud.auth in ("instance_principal", "resource_principal"):
+        return f"dynamic-group {RUNNERS}", ""
+    if spec.cloud.auth == "workload_identity":
+        names = ("cluster_id", "namespace", "service_account")
+        pod = (f"request.principal.{name} = '{value}'" for name, value in zip(names, _POD, strict=True))
+        return "any-user", all_of("request.principal.type = 'workload'", *pod)
+    return f"group {OPERATORS}", ""
+
+
+def _only(placed: _Placed, subject: str, condition: str) -> _Placed:
+    """A statement of the operator's with one more condition."""
+    statement, place = placed
+    if not condition or not statement.text.startswith(f"Allow {subject} "):
+        return placed
+    text, _, present = statement.text.partition(" where ")
+    return Statement(statement.feature, f"{text} where {all_of(present, condition)}"), place
+
+
+def _runner_rule(spec: ClusterSpec, compartment_id: str) -> str:
+    if spec.cloud.auth == "instance_principal":
+        return f"instance.id = '{RUNNER}'"
+    if spec.cloud.auth == "resource_principal":
+        # docs: "DevOps IAM Policies", Build Pipeline Policies.
+        return all_of("resource.type = 'devopsbuildpipeline'", f"resource.compartment.id = '{compartment_id}'")
+    return ""
+
+
 _NETWORK_TYPES = (
     "vcns", "subnets", "route-tables", "security-lists", "dhcp-options", "internet-gateways", "nat-gateways",
     "service-gateways",
@@ -514,12 +561,30 @@ def text(needed: Policies) -> str:
         ),
         *_node_text(needed),
         "",
-        "# --- for the users who run gpucluster: an administrator creates these ---",
-        f"# Replace {OPERATORS} with the name of your group, with its domain if that is not the default one.",
+        *_runner_text(needed),
         *_policy_text("in the cluster's compartment", needed.operator),
         *_policy_text("in the tenancy (root compartment)", needed.operator_tenancy),
     ]
     return "\n".join(lines)
+
+
+def _runner_text(needed: Policies) -> list[str]:
+    """Who gets the statements of the operator, and what to replace in them."""
+    if needed.runner_rule:
+        return [
+            "# --- for the runners that run gpucluster: an administrator creates these ---",
+            f"# Dynamic group {RUNNERS} (replace it with a name of yours), matching rule:",
+            needed.runner_rule,
+        ]
+    if any("Allow any-user" in statement.text for statement in needed.operator):
+        return [
+            "# --- for the pods that run gpucluster: an administrator creates these ---",
+            f"# Replace {', '.join(_POD)} with those of the runner's pod in OKE.",
+        ]
+    return [
+        "# --- for the users who run gpucluster: an administrator creates these ---",
+        f"# Replace {OPERATORS} with the name of your group, with its domain if that is not the default one.",
+    ]
 
 
 def _controller_text(needed: Policies) -> list[str]:

@@ -245,6 +245,37 @@ def _variables(
         "users_privilege_gid": spec.users.privilege_gid,
         "users_first_uid": spec.users.first_uid,
         "users_people": people(spec, person_keys),
+        "users_directory": _existing_directory(spec),
+    }
+
+
+def directory_groups(spec: ClusterSpec) -> tuple[str, ...]:
+    """The groups of a directory that exists, as hosts know them: in small letters (sssd.conf)."""
+    directory = spec.users.directory
+    return tuple(name.lower() for name in (*directory.user_groups, *directory.admin_groups)) if directory else ()
+
+
+def _existing_directory(spec: ClusterSpec) -> dict[str, Any] | None:
+    """The directory that exists; None: the cluster has its own."""
+    directory = spec.users.directory
+    if directory is None:
+        return None
+    return {
+        "kind": directory.kind,
+        "servers": list(directory.servers),
+        "base": directory.base,
+        "bind_dn": directory.bind_dn,
+        # The password is not part of the inventory, which the controller has a copy of.
+        "bind_password_file": str(directory.bind_password_path),
+        "ca": directory.ca_pem,
+        "schema": {"ad": "ad", "ipa": "ipa"}.get(directory.kind, directory.ldap_schema),
+        "user_groups": list(directory.user_groups),
+        "admin_groups": list(directory.admin_groups),
+        "id_mapping": directory.id_mapping,
+        "first_id": directory.first_id,
+        "last_id": directory.last_id,
+        "shell": directory.shell,
+        "ssh_key_attribute": directory.key_attribute,
     }
 
 
@@ -267,6 +298,7 @@ def _proxy(spec: ClusterSpec, outputs: Outputs, addresses: list[dict[str, str]])
 
 def _slurm_variables(spec: ClusterSpec, members: Members, hardware_emulated: bool) -> dict[str, Any]:
     default = spec.slurm.default_partition
+    key = spec.slurm.rest_key_path
     return {
         "slurm_enabled": spec.slurm.enabled,
         "slurm_cluster_name": spec.slurm.cluster_name or spec.name,
@@ -282,6 +314,10 @@ def _slurm_variables(spec: ClusterSpec, members: Members, hardware_emulated: boo
         "slurm_user_limits": spec.slurm.user_limits.model_dump(),
         "slurm_accounts_wanted": accounting(spec),
         "slurm_extra_config": dict(spec.slurm.extra_config),
+        "slurm_rest": spec.slurm.enabled and spec.slurm.rest,
+        "slurm_rest_certificate": spec.slurm.rest_certificate,
+        # Its content is not part of the inventory, which the controller has a copy of.
+        "slurm_rest_key_file": str(key) if key else None,
         "slurm_default_partition": default,
         "slurm_pools": [
             _slurm_pool(name, pool, members.get(name, ()), pool.partition == default, spec.cloud.real_gpus)

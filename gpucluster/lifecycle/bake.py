@@ -81,6 +81,12 @@ class Baking:
             InputError: there is no such pool, or its nodes are permanent.
         """
         if name in self._spec.elastic_pools:
+            if self._spec.users.directory is not None:
+                raise InputError(
+                    "an image would hold the password of the directory that exists",
+                    where=str(self._spec.file),
+                    hint="Nothing to do: elastic nodes need no image, the controller configures each",
+                )
             if self._spec.scheduler == "kubernetes":
                 raise InputError(
                     f"nodes of pool {name} boot from no baked image: with Kubernetes the controller configures each",

@@ -213,7 +213,8 @@ class Planning:
     def _ask_controller(self) -> _OnController:
         record = self._record.read()
         complete = record is not None and record.get("complete")
-        if not complete or not self._spec.storage.home.enabled:
+        own_directory = self._spec.storage.home.enabled and self._spec.users.directory is None
+        if not complete or not own_directory:
             return _OnController(record)  # without a complete apply, everything is configured in any case
         try:
             preview = self._directory.preview(self._configuration.people(record or {}))

@@ -38,6 +38,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "gpu-links": (
         "gpucluster.node_agent.gpu_links", "links to the GPUs of this node that Slurm's configuration names",
     ),
+    "slurm-place": (
+        "gpucluster.node_agent.slurm_place", "put this node under Slurm's switch of its place in the RDMA network",
+    ),
     "state-volume": ("gpucluster.node_agent.state_volume.__main__", "the controller's state on a volume of its own"),
     "standby": ("gpucluster.node_agent.standby.__main__", "keep a second host like the controller"),
     "versions": ("gpucluster.node_agent.versions", "versions of Slurm, container runtimes, the driver and others here"),

@@ -49,6 +49,7 @@ _WITH_SECRETS = (
     "/var/lib/gpucluster-directory/hosts*.json",
     "/var/lib/gpucluster/grafana/*password*", "/etc/shadow", "/etc/kubernetes/*.conf", "/root/.my.cnf",
     "/etc/mysql/debian.cnf", "/root/.oci/config", "/etc/gpucluster/*secret*", "/etc/gpucluster/*token*",
+    "/etc/gpucluster/jwt.key*", "/etc/gpucluster/rest/*.key",
 )  # fmt: skip
 _MOST_SECRETS, _LARGEST_SECRET_FILE, _LONGEST_SECRET = 200, 65_536, 1_024
 #: Files of Slurm that hold a key or a password and nothing else.

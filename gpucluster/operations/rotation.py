@@ -18,9 +18,9 @@ from gpucluster.operations.kubernetes import ALL_DAYS, ControlPlaneClient, requi
 from gpucluster.operations.rpc import RemoteProgram
 from gpucluster.spec import ClusterSpec
 
-MUNGE, PASSWORDS, HOST_KEYS, SSH_CA, KUBERNETES = "munge", "passwords", "host-keys", "ssh-ca", "kubernetes"
+MUNGE, JWT, PASSWORDS, HOST_KEYS, SSH_CA, KUBERNETES = "munge", "jwt", "passwords", "host-keys", "ssh-ca", "kubernetes"
 #: What can be rotated, in the order in which `all` does it.
-SECRETS = (MUNGE, PASSWORDS, HOST_KEYS, SSH_CA, KUBERNETES)
+SECRETS = (MUNGE, JWT, PASSWORDS, HOST_KEYS, SSH_CA, KUBERNETES)
 ALL = "all"
 _PROGRAM = RemoteProgram(
     "sudo -n /usr/local/bin/gpucluster-agent rotate request",
@@ -134,7 +134,8 @@ def chosen(what: Sequence[str], spec: ClusterSpec) -> tuple[str, ...]:
 
 _REASONS = {
     MUNGE: "its scheduler is not slurm",
-    PASSWORDS: "without a home share it has no directory",
+    JWT: "slurm.rest is off",
+    PASSWORDS: "it has no directory of its own",
     HOST_KEYS: "without a home share its controller does not know the other hosts",
     SSH_CA: "without a home share its controller does not know the other hosts",
     KUBERNETES: "its scheduler is not kubernetes",
@@ -145,7 +146,8 @@ def secrets_of(spec: ClusterSpec) -> tuple[str, ...]:
     """The secrets that a cluster has. The certificates of OKE are Oracle's."""
     has = {
         MUNGE: spec.slurm.enabled,
-        PASSWORDS: spec.storage.home.enabled,
+        JWT: spec.slurm.enabled and spec.slurm.rest,
+        PASSWORDS: spec.storage.home.enabled and spec.users.directory is None,
         HOST_KEYS: spec.storage.home.enabled,
         SSH_CA: spec.storage.home.enabled,
         KUBERNETES: spec.scheduler == "kubernetes" and spec.kubernetes.control_plane != "oke",

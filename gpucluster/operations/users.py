@@ -67,11 +67,16 @@ class _GroupList:
 
 
 def require_directory(spec: ClusterSpec, hint: str) -> None:
-    """Check that a cluster has a directory.
+    """Check that a cluster has a directory of its own.
 
     Raises:
-        InputError: it has none.
+        InputError: it has none, or uses one that exists.
     """
+    directory = spec.users.directory
+    if directory is not None:
+        message = f"the users of this cluster are in a directory that exists, {directory.servers[0]}"
+        way_out = "Members of users.directory.user_groups are its users: docs/how-to/existing-directory.md"
+        raise InputError(message, where=str(spec.file), hint=way_out)
     if not spec.storage.home.enabled:
         message = "this cluster has no directory: its users are local users of each host"
         raise InputError(message, where=str(spec.file), hint=hint)

@@ -77,8 +77,8 @@ class _Collector:
         """The local facts and the first call; if that is authenticated, all the others."""
         ssh = self._begin(local.ssh_pair, self._spec)
         terraform = self._begin(local.terraform, self._spec)
-        key = local.key_file(self._access.config)
-        call, regions, home = (None, None, "") if key.problem else self._first_call()
+        key = local.key_file(self._access.config) if "key_file" in self._access.config else None
+        call, regions, home = (None, None, "") if key and key.problem else self._first_call()
         facts = Facts(
             key_file=key, first_call=call, regions=regions, home_region=home,
             mount_target=_mount_target(self._outputs),

@@ -20,6 +20,9 @@ BUILDABLE: tuple[str, ...] = get_args(Buildable)
 NEWEST: Buildable = "26.05"
 #: The oldest release that the roles can configure.
 OLDEST = "22.05"
+#: The oldest release whose REST API the roles can configure: its slurmrestd takes tokens in the header Authorization,
+#: states by an HTTP status of its own that a token is refused, and has the version of the API that all later ones have.
+OLDEST_WITH_REST = "24.11"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from gpucluster.spec import model, other_files
 from gpucluster.spec.document import Document, Path
-from gpucluster.spec.sections import backup, checks, fields, kubernetes, verification
+from gpucluster.spec.sections import backup, checks, directory, fields, kubernetes, verification
 from gpucluster.text import count, did_you_mean
 
 _MAX_SHOWN = 60
@@ -81,6 +81,10 @@ _PATTERNS = {
     ),
     fields.BRANCH_PATTERN: ("must be the number of a driver branch", 'Such as "580", in quotes'),
     fields.SHA256_PATTERN: ("must be a SHA-256: 64 digits of 0 to 9 and a to f", "sha256sum FILE prints it"),
+    fields.DOMAIN_URL_PATTERN: (
+        "must be the https:// URL of an identity domain, without a path",
+        "Such as https://idcs-0123456789abcdef.identity.oraclecloud.com",
+    ),
     fields.URL_PATTERN: ("must be a URL without a password", "Such as https://mirror.example/docker"),
     fields.FINGERPRINT_PATTERN: ("must be the fingerprint of a key: 40 hexadecimal digits", "gpg --show-keys FILE"),
     fields.NO_PROXY_PATTERN: ("must be a host, a domain or a network", "Such as .corp.example or 10.0.0.0/8"),
@@ -95,6 +99,16 @@ _PATTERNS = {
     ),
     verification.CONTAINER_PATTERN: ("must be the address or the path of a container image, without spaces", ""),
     verification.MPI_PATTERN: ("must be a name as `srun --mpi=list` prints it", "Such as pmix"),
+    directory.SERVER_PATTERN: ("must be the URL of a server with TLS", "Such as ldaps://ldap.example.com"),
+    directory.DN_PATTERN: (
+        "must be the name (DN) of an entry, without # ; quotes and braces",
+        "Such as dc=example,dc=com",
+    ),
+    directory.GROUP_PATTERN: (
+        "must be the name of a group: letters, digits, blanks, `.`, `_` and `-`",
+        "Without the domain: hpc-users, and not EXAMPLE\\hpc-users",
+    ),
+    directory.ATTRIBUTE_PATTERN: ("must be the name of an attribute", "Such as sshPublicKey"),
     fields.IMAGE_NAME_PATTERN: ("must be the name of an image", "Such as registry.example/horovod:0.28.1"),
 }
 

@@ -25,13 +25,14 @@ OWN_TAGS = tags.RESERVED
 OWNED_SLURM_KEYS = _words(
     """
     AccountingStorageBackupHost AccountingStorageHost AccountingStoragePass AccountingStoragePort
-    AccountingStorageTRES AccountingStorageType AccountingStorageUser AuthInfo AuthType ClusterName ControlAddr
-    ControlMachine CredType DownNodes FrontendName GresTypes Include JobAcctGatherType NodeName NodeSet
-    PartitionName PlugStackConfig Prolog PrologFlags PrologSlurmctld ProctrackType ResumeFailProgram ResumeProgram
-    ResumeRate ResumeTimeout ReturnToService SelectType SelectTypeParameters SlurmUser SlurmctldAddr SlurmctldHost
-    SlurmctldLogFile SlurmctldParameters SlurmctldPidFile SlurmctldPort SlurmdLogFile SlurmdParameters SlurmdPidFile
-    SlurmdPort SlurmdSpoolDir SlurmdUser StateSaveLocation SuspendExcNodes SuspendExcParts SuspendProgram
-    SuspendRate SuspendTime SuspendTimeout TaskPlugin TopologyPlugin
+    AccountingStorageTRES AccountingStorageType AccountingStorageUser AuthAltParameters AuthAltTypes AuthInfo
+    AuthType ClusterName ControlAddr ControlMachine CredType DownNodes FrontendName GresTypes Include
+    JobAcctGatherType NodeName NodeSet PartitionName PlugStackConfig Prolog PrologFlags PrologSlurmctld
+    ProctrackType ResumeFailProgram ResumeProgram ResumeRate ResumeTimeout ReturnToService SelectType
+    SelectTypeParameters SlurmUser SlurmctldAddr SlurmctldHost SlurmctldLogFile SlurmctldParameters SlurmctldPidFile
+    SlurmctldPort SlurmdLogFile SlurmdParameters SlurmdPidFile SlurmdPort SlurmdSpoolDir SlurmdUser
+    StateSaveLocation SuspendExcNodes SuspendExcParts SuspendProgram SuspendRate SuspendTime SuspendTimeout
+    TaskPlugin TopologyPlugin
     """
 )
 

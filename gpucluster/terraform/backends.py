@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from gpucluster.errors import EnvironmentFault, InputError
@@ -22,6 +23,10 @@ from gpucluster.node_agent import bounded
 _SINCE = {"local": (1, 5), "http": (1, 5), "s3": (1, 6), "oci": (1, 12)}
 _NOT_IN_TOFU = frozenset({"oci"})
 ADDRESS_VARIABLE = "TF_HTTP_ADDRESS"
+# Settings of the backend `oci` that decide who asks, and not where the state is.
+_WHO_ASKS = frozenset(
+    {"auth", "config_file_profile", "fingerprint", "private_key_path", "tenancy_ocid", "user_ocid"}
+)  # fmt: skip
 # A store that only implements S3 does not have Amazon's regions, accounts and metadata service.
 _NOT_AMAZON = {
     "use_path_style": True,
@@ -38,9 +43,9 @@ _NOT_AMAZON_ENVIRONMENT = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BackendConfig:
-    """A backend with all its settings, as Terraform gets them.
+    """A backend with all its settings, as Terraform gets them. Equal ones are the same place with any credentials.
 
     Args:
         kind: local, oci, s3 or http.
@@ -51,7 +56,16 @@ class BackendConfig:
 
     kind: str
     config: Mapping[str, Any]
-    cluster: str = field(default="", compare=False)
+    cluster: str = ""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, BackendConfig) and self._place() == other._place()
+
+    __hash__ = None  # type: ignore[assignment] # its settings are mappings
+
+    def _place(self) -> tuple[str, dict[str, Any]]:
+        ignored = _WHO_ASKS if self.kind == "oci" else frozenset[str]()
+        return self.kind, {name: value for name, value in self.config.items() if name not in ignored}
 
     @property
     def remote(self) -> bool:
@@ -119,7 +133,7 @@ def desired(
     cluster: str,
     local_file: Path,
     region: str = "",
-    profile: str = "",
+    authentication: Mapping[str, str] = MappingProxyType({}),
 ) -> BackendConfig:
     """The backend that cluster.yml names, with our defaults: the object's name contains the name of the cluster.
 
@@ -130,7 +144,7 @@ def desired(
             that implements S3.
         local_file: the state file of kind `local`.
         region: that of the cluster.
-        profile: of the operator's OCI configuration file.
+        authentication: settings of the backend `oci` by which it authenticates.
 
     Raises:
         InputError: the backend http has an address neither in the settings nor in the environment.
@@ -146,12 +160,17 @@ def desired(
     if kind == "local":
         settings = {"path": str(local_file)}
     elif kind == "oci":
-        settings = {"key": key, **_set(region=region, config_file_profile=profile), **settings}
+        settings = {"key": key, **_set(region=region), **_unless_set(authentication, settings), **settings}
     elif kind == "s3":
         settings = {"key": key, **_set(region=region), **_s3(settings, region)}
     elif "lock_address" in settings:
         settings = {"unlock_address": settings["lock_address"], **settings}
     return BackendConfig(kind, settings, cluster)
+
+
+def _unless_set(authentication: Mapping[str, str], settings: Mapping[str, Any]) -> Mapping[str, str]:
+    """Our authentication; a file that names its own method for the state gets nothing of it."""
+    return {} if "auth" in settings else authentication
 
 
 def _set(**settings: str) -> dict[str, str]:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from gpucluster.oci import refusals
 from gpucluster.oci.refusals import Cause as Cause
+from gpucluster.pages.units import duration
 from gpucluster.terraform.addresses import human_name
 
 _TOO_LONG = 400  # characters that are shown of a message of unknown origin
@@ -134,6 +136,23 @@ def lock_of(text: str) -> Lock | None:
     if not info.get("ID"):
         return None
     return Lock(info["ID"], info.get("Who", ""), info.get("Created", ""), info.get("Operation", ""))
+
+
+def since_when(created: str, now: datetime) -> str:
+    """Since when a lock is held, and how long that is: " since ... (12 min 3 s ago)"; empty if it is not known.
+
+    Args:
+        created: as Go prints a time, "2026-01-02 03:04:05.6 +0000 UTC", or as servers of the http backend do.
+    """
+    if not created:
+        return ""
+    read = re.match(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.\d+)? ?(Z|[+-]\d\d:?\d\d)", created)
+    if read is None:
+        return f" since {created}"
+    then = datetime.fromisoformat(f"{read[1]}T{read[2]}{'+00:00' if read[3] == 'Z' else read[3]}")
+    age = (now - then).total_seconds()
+    # A clock of another machine may be ahead of ours.
+    return f" since {created} ({duration(age)} ago)" if age >= 0 else f" since {created}"
 
 
 # --- classifying -----

@@ -24,7 +24,7 @@ from gpucluster.node_agent import bounded
 from gpucluster.paths import ClusterPaths, read_saved, terraform_dir, write_private
 from gpucluster.terraform import diagnosis, messages, provider_lock, summary
 from gpucluster.terraform.backends import BackendConfig
-from gpucluster.terraform.diagnosis import Cause, Diagnosis, Lock
+from gpucluster.terraform.diagnosis import Cause, Diagnosis, Lock, since_when
 from gpucluster.terraform.lock import WAIT, StateLock, holder
 from gpucluster.terraform.plan import Attributes, PlanReader, ResourceDrift, TerraformPlan, attributes_of, drift_of
 from gpucluster.terraform.program import environment, version_of
@@ -96,6 +96,30 @@ class Terraform:
         folder = self._state.open_desired()
         with self._lock.hold(self._program, folder, self._env, self._backend, self._lock_failure, self._lock_wait):
             yield
+
+    def unlock_state(self, lock_id: str) -> str:
+        """Remove the lock that a run has left in a remote backend. Returns which run it was.
+
+        Raises:
+            InputError: no run holds the state, or another one.
+            TerraformError: the backend refused.
+        """
+        try:
+            with self.hold_state():
+                pass
+        except LockedError as error:
+            if not error.what.endswith(f"(lock {lock_id})"):
+                raise InputError(
+                    f"this is not the lock that is held: {error.what}",
+                    where=lock_id,
+                    hint="Look again who holds the state, and name the lock of the run that does not run any more",
+                ) from error
+            # Terraform compares the ID once more: a run that came in between keeps its lock.
+            self._output_of(self._state.open_desired(), ("force-unlock", "-force", lock_id))
+            return error.what
+        raise InputError(
+            "no run holds Terraform's state", where=str(self._backend), hint="Run the command that was refused again"
+        )
 
     def _lock_failure(self, printed: str) -> GpuClusterError:
         diagnostics = messages.plain_diagnostics(process.without_colour(printed))
@@ -465,13 +489,13 @@ class Terraform:
     def _locked(self, lock: Lock) -> LockedError:
         lock = holder(self._backend, lock)
         who = f" by {lock.who}" if lock.who else " by a run (this backend does not report whose)"
-        since = f" since {lock.since}" if lock.since else ""
-        unlock = f"{self._program} -chdir={self._state.folder} force-unlock {lock.id}"
         unlock_hint = (
-            f"If you are sure that it does not run any more, remove the lock: {unlock}" if self._backend.remote else ""
+            f"If you are sure that it does not run any more, remove its lock: gpucluster state unlock {lock.id}"
+            if self._backend.remote
+            else ""
         )
         return LockedError(
-            f"Terraform's state is held{who}{since} (lock {lock.id})",
+            f"Terraform's state is held{who}{since_when(lock.since, datetime.now(UTC))} (lock {lock.id})",
             where=str(self._backend),
             hint=f"Wait until it ends. {unlock_hint or 'The lock ends with the process that holds it'}",
         )

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Protocol
@@ -362,7 +362,7 @@ class TerraformState:
                     hint="Set another `key` (or `address`) under `state.config` in cluster.yml",
                 )
         location = self._location()
-        if location is None or self._saved_location() is None or location.backend != self._desired:
+        if location is None or self._saved_location() is None or location.backend.config != self._desired.config:
             self._write_location(location.left if location else {})
 
     def push_unsaved(self, root: Path) -> None:
@@ -419,6 +419,9 @@ class TerraformState:
         saved = self._saved_location()
         if saved is None and self._paths.terraform_state.exists():
             return StateLocation(BackendConfig("local", {"path": str(self._paths.terraform_state)}))
+        if saved is not None and saved.backend == self._desired:
+            # The same place. Who asks there may have changed: an operator, a runner.
+            return replace(saved, backend=self._desired)
         return saved
 
     def _saved_location(self) -> StateLocation | None:

@@ -73,10 +73,12 @@ class Expectation:
         hosts: every host that is checked.
         pools: the permanent nodes of each pool.
         people: the users that every host must know, with the number of their primary group.
+        directory_groups: the groups of a directory that exists, which every host must know.
         home_mount_path: None if there is no shared home. Then there is no directory (LDAP) either.
         scheduler: slurm, kubernetes or none, as cluster.yml has it. Without one, nodes must reach each other by ssh.
         kubernetes: what is expected of Kubernetes; None without it.
         slurm_version: the version that gpucluster builds; empty for that of the distribution, and without Slurm.
+        rest: whether the controller has Slurm's REST API.
         today: the day of the check, for ends of support. On the first day of all, none has ended.
         containers: whether Slurm's steps may run in containers.
         autoscaler: whether a pool is elastic; then the autoscaler must run.
@@ -84,6 +86,7 @@ class Expectation:
         partitions: by pool, its partition if that has another name.
         local_drives: by host, how many of its own drives must be in one file system. Hosts without drives are left out.
         rdma_addressed: the hosts whose RDMA interfaces get addresses from user data.
+        rdma_places: the permanent nodes whose place in the RDMA network Slurm has to know.
         hardware_emulated: hosts have less than their shape has. What one of them does not have is not checked there.
         login: the login nodes. With them, only operators log in to the controller.
         operators: the group whose members are operators.
@@ -99,12 +102,14 @@ class Expectation:
     home_mount_path: str | None
     accounting: bool
     scheduler: str = "slurm"
+    directory_groups: Sequence[str] = ()
     containers: bool = False
     autoscaler: bool = False
     monitoring: bool = False
     partitions: Mapping[str, str] = field(default_factory=dict)
     local_drives: Mapping[str, int] = field(default_factory=dict)
     rdma_addressed: Sequence[str] = ()
+    rdma_places: Sequence[str] = ()
     hardware_emulated: bool = False
     login: Sequence[str] = ()
     operators: str = ""
@@ -113,6 +118,7 @@ class Expectation:
     with_elastic: bool = True
     kubernetes: KubernetesExpectation | None = None
     slurm_version: str = ""
+    rest: bool = False
     today: date = date.min
 
     @property
@@ -215,6 +221,7 @@ def narrowed(expected: Expectation, pools: Sequence[str] = (), nodes: str = "") 
         pools=left,
         local_drives={host: drives for host, drives in expected.local_drives.items() if host in members},
         rdma_addressed=[host for host in expected.rdma_addressed if host in members],
+        rdma_places=[host for host in expected.rdma_places if host in members],
         login=(),
         accounting=False,
         autoscaler=False,

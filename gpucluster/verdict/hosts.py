@@ -61,6 +61,20 @@ def _users_resolve(seen: Measurements, expected: Expectation, _host: str) -> Che
 
 
 @cluster_check(
+    "hosts know the groups of the directory", "group_ids", scope=Scope.HOST, reaction=Reaction.DRAIN,
+    subjects=lambda expected: expected.hosts if expected.directory_groups else (),
+    remedy="On the controller: sudo gpucluster-agent directory check. On the host: journalctl -u sssd",
+)  # fmt: skip
+def _directory_groups(seen: Measurements, expected: Expectation, _host: str) -> CheckOutcome:
+    """Of a directory that exists nothing else is known: its users come and go."""
+    ids: Mapping[str, str] = seen["group_ids"]
+    unknown = [name for name in expected.directory_groups if not ids[name]]
+    return _result(
+        f"does not know {', '.join(unknown)}" if unknown else "", count(len(expected.directory_groups), "group")
+    )
+
+
+@cluster_check(
     "users have the same ids on all hosts", "all_user_ids", applies=_no_users,
     subjects=lambda expected: ("",) if expected.whole else (),
     remedy=f"Remove what is in /etc/passwd of a host under the same name. {APPLY}",
@@ -191,6 +205,7 @@ CHECKS = (
     _host_answers,
     _home_share,
     _users_resolve,
+    _directory_groups,
     _users_agree,
     _cloud_services,
     _firewall,

@@ -16,12 +16,13 @@ Facts = Mapping[str, Mapping[str, Any]]
 #: In the place of the facts of a host that could not be reached: why.
 UNREACHABLE = "unreachable"
 # Facts about the whole cluster, which the controller alone has.
-_OF_THE_CLUSTER = ("sinfo", "srun", "container_steps", "accounting", "autoscaler", "monitoring",
+_OF_THE_CLUSTER = ("sinfo", "srun", "switches", "container_steps", "accounting", "autoscaler", "monitoring",
     "kubernetes_nodes", "kubernetes_control_plane", "kubernetes_names", "kubernetes_homes", "kubernetes_hardware",
     "kubernetes_pods", "kubernetes_devices",
 )  # fmt: skip
 # Why a fact may be missing on a host that has answered.
 _WHY = {
+    "group_ids": "the host has not reported the groups that it knows",
     "accounting": "sacct was not asked",
     "autoscaler": "it was not asked",
     "cloud_services": "not tried",
@@ -38,12 +39,15 @@ _WHY = {
     "kubernetes_nodes": "the API server was not asked",
     "local_disk": "nothing is known about its drives: its user data did not run, or is of an earlier version",
     "mesh": "not tried",
+    "rest": "the REST API was not asked",
     "monitoring": "Prometheus was not asked",
     "rdma_addresses": "nothing is known about its interfaces: its user data did not run, or is of an earlier version",
+    "rdma_place": "its metadata service was not asked",
     "sinfo": "sinfo gave no answer",
     "slurm_error": "not tried",
     "srun": "no job was tried",
     "ssh_groups": "the controller's ssh server does not report the users that it accepts",
+    "switches": "Slurm does not report its switches",
     "agent_check": "the host was not asked",
     "versions": "its agent does not say what it runs; gpucluster apply brings one that does",
 }

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from gpucluster.advisories import evaluate
 from gpucluster.node_agent.checks.model import CheckOutcome, Measurements, Scope, Status
+from gpucluster.node_agent.rules.rdma_place import Place, leaf_switch, root_switch, unplaced_switch
 from gpucluster.node_agent.rules.reasons import drained_by_rollout
 from gpucluster.oci.names import elastic_prefix, number_of
+from gpucluster.slurm.hostlists import expand
 from gpucluster.slurm.states import (
     SINFO_BUSY,
     SINFO_CLOSED,
@@ -29,6 +33,10 @@ _BUSY = "Requested nodes are busy"
 # How long a query of the controller may take.
 _QUERY_SECONDS = 20.0
 _JOB_SECONDS = 60.0
+# HTTP's status for a request that proves no user.
+_UNAUTHORIZED = 401
+# Of the REST API's certificate: apply renews that of the cluster's own CA earlier.
+_CERTIFICATE_DAYS = 14
 
 Row = Mapping[str, Any]
 _NOT_TRIED: Row = {"ran": False, "nodes": (), "user": "", "error": ""}
@@ -194,6 +202,25 @@ def _accounting(seen: Measurements, _expected: Expectation, _subject: str) -> Ch
 
 
 @cluster_check(
+    "the REST API refuses requests without a token", "rest", timeout_s=_QUERY_SECONDS,
+    subjects=lambda expected: ("",) if expected.rest and expected.whole else (),
+    remedy="See: gpucluster ssh -- journalctl -u gpucluster-rest -u slurmrestd. Then: gpucluster apply",
+)  # fmt: skip
+def _rest(seen: Measurements, expected: Expectation, _subject: str) -> CheckOutcome:
+    """It answers by TLS, with the certificate that it was given, which does not end soon."""
+    answer: Row = seen["rest"]
+    if "error" in answer:
+        return CheckOutcome(Status.FAIL, f"it does not answer by TLS: {answer['error']}", answer)
+    if answer["status"] != _UNAUTHORIZED:
+        return CheckOutcome(Status.FAIL, f"it answers {answer['status']} to a request without a token", answer)
+    days = (datetime.fromtimestamp(answer["ends"], UTC).date() - expected.today).days
+    if days < _CERTIFICATE_DAYS:
+        ends = f"its certificate ends in {count(days, 'day')}"
+        return CheckOutcome(Status.WARN, f"{ends}: apply brings the next one", answer)
+    return CheckOutcome(Status.PASS, f"its certificate is valid for {count(days, 'day')}", answer)
+
+
+@cluster_check(
     "Slurm has no known vulnerability", "slurm_version", timeout_s=_QUERY_SECONDS,
     subjects=lambda expected: ("",) if expected.whole and expected.slurm_version else (),
     remedy="Set the fixed version in cluster.yml, then: gpucluster slurm upgrade",
@@ -222,11 +249,40 @@ def _autoscaler(seen: Measurements, _expected: Expectation, _subject: str) -> Ch
     return CheckOutcome(Status.PASS, f"paused: {paused}" if paused else f"pools {', '.join(status.get('pools') or ())}")
 
 
+@cluster_check(
+    "nodes are below the switch of their place", "rdma_place", "switches", scope=Scope.NODE, timeout_s=_QUERY_SECONDS,
+    subjects=lambda expected: expected.rdma_places,
+    remedy=f"{APPLY}. Places that contradict each other are not used: docs/how-to/topology.md",
+)  # fmt: skip
+def _topology(seen: Measurements, expected: Expectation, node: str) -> CheckOutcome:
+    """Slurm's leaf switch of a node is the local block that its host reports."""
+    pool, row = expected.pool_of(node), seen["rdma_place"]
+    where = Place(row["island"], row["network_block"], row["local_block"]) if row["known"] else None
+    switch = next((each["switch"] for each in seen["switches"] if node in _expanded(each["nodes"])), "")
+    desired = leaf_switch(pool, where) if where else ""
+    unplaced = switch in ("", root_switch(pool), unplaced_switch(pool))
+    evidence = {"switch": switch, "desired": desired}
+    if switch == desired or (unplaced and where is None):
+        return CheckOutcome(Status.PASS, switch if where else "its host reports no place", evidence)
+    if where is None:
+        return CheckOutcome(Status.WARN, f"is below {switch}, and its host reports no place", evidence)
+    if unplaced:
+        return CheckOutcome(Status.WARN, f"is not below {desired}, which its host reports", evidence)
+    return CheckOutcome(Status.FAIL, f"is below {switch}, and its host reports {desired}", evidence)
+
+
+@lru_cache(maxsize=4096)
+def _expanded(nodes: str) -> frozenset[str]:
+    return frozenset(expand(nodes))
+
+
 CHECKS = (
     _node_state,
+    _topology,
     _job,
     _container_steps,
     _accounting,
+    _rest,
     _slurm_advisories,
     _autoscaler,
 )

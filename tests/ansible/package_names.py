@@ -22,7 +22,9 @@ from tests.ansible.loading import read
 SNAPSHOT = Path(__file__).with_suffix(".toml")
 SUITES = {"Debian-12": "bookworm", "Debian-13": "trixie"}
 #: Purposes of lists that only a controller reads.
-OF_CONTROLLERS = ("directory_server", "accounting_database", "slurm_controller", "autoscaler", "container_check")
+OF_CONTROLLERS = (
+    "directory_server", "accounting_database", "slurm_controller", "autoscaler", "container_check", "rest_proxy",
+)  # fmt: skip
 _KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 _MARK = "# --- made by `python -m tests.ansible.package_names`"
 

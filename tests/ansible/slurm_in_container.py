@@ -294,7 +294,7 @@ def main() -> None:
 
 def kind(plan: dict[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """What a plan asks for."""
-    by_key = {"hooks": elastic, "questions": answers, "reboots": reboots}
+    by_key = {"hooks": elastic, "questions": answers, "reboots": reboots, "placements": placements}
     return next((function for key, function in by_key.items() if key in plan), catalogue)
 
 
@@ -351,6 +351,27 @@ def reboots(plan: dict[str, Any]) -> dict[str, Any]:
     await_state("back late", second, lambda words: not words & {"DOWN", "NOT_RESPONDING"})
     result["told in the end"] = told()
     for each in daemons.values():
+        each.kill()
+    return result
+
+
+def placements(plan: dict[str, Any]) -> dict[str, Any]:
+    """Which nodes jobs get that are submitted one after the other, and keep them; and then one that gets none."""
+    everyone = [controller(plan["files"]), *map(boot, plan["nodes"])]
+    await_output("every node is idle", "sinfo", "--noheader", "--Node", "--format=%T", accept=is_idle)
+    for options in plan["placements"]:
+        job = submit("--exclusive", "--output=/dev/null", "--wrap=sleep 600", *options).stdout.strip()
+        given = ("squeue", "--noheader", f"--jobs={job}", "--format=%N")
+        await_output("the job has nodes", *given, accept=str.strip)
+    result = {
+        "topology": call("scontrol", "show", "topology"),
+        "jobs": [given for _job, given in sorted(allocated().items(), key=lambda item: int(item[0]))],
+    }
+    late = submit("--exclusive", "--output=/dev/null", "--wrap=true", *plan["never"])
+    if late.returncode == 0:
+        await_refusal(late.stdout.strip())
+    result["never"] = allocated().get(late.stdout.strip(), [])
+    for each in everyone:
         each.kill()
     return result
 

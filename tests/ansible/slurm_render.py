@@ -60,12 +60,14 @@ def render(
     version: str = VERSION,
     checks: bool = True,
     whole_nodes: Collection[str] = (),
+    hosts: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> dict[str, str]:
     """Slurm's files of a controller with these pools, without accounting; with `power` also the lines of a shell.
 
     Args:
         checks: nodes check themselves, with programs that a real node has.
         whole_nodes: partitions whose jobs have their nodes for themselves.
+        hosts: by node, what the metadata service reports of the place of its host.
     """
     names = list(dict.fromkeys(str(pool["partition"]) for pool in pools))
     partitions = []
@@ -97,6 +99,9 @@ def render(
     }
     known = role.variables(inventory, role="slurm", facts=role.host_facts(slurm=version))
     known["os_slurm"] |= directories or {}
+    for name, document in (hosts or {}).items():
+        facts = role.host_facts(slurm=version) | {"rdma_host": document}
+        known["hostvars"][name] = {"ansible_facts": {"gpucluster_host": facts}, "inventory_hostname": name}
     return {name: role.render("slurm", name, known) for name in (*FILES, *(("squeue.sh",) if power else ()))}
 
 

@@ -58,6 +58,20 @@ def test_built_packages_of_a_login_node_are_the_commands() -> None:
     assert not [name for name in names if "slurmd" in name or "slurmctld" in name]
 
 
+@pytest.mark.parametrize(("manager", "name"), [("apt", "slurm-smd-slurmrestd"), ("dnf", "slurm-slurmrestd")])
+@pytest.mark.parametrize("rest", [True, False])
+@pytest.mark.parametrize("host", [CONTROLLER, LOGIN, "compute-1"])
+def test_only_a_controller_with_the_rest_api_gets_its_package(host: str, rest: bool, manager: str, name: str) -> None:
+    more = {"slurm_release": "26.05", "software_files": [SOURCE], "slurm_rest": rest}
+    known = gated("slurm_packages", host, **more) | {"os_package_manager": manager}
+    here = rest and host == CONTROLLER
+    assert (name in evaluate("{{ slurm_packages_names }}", known)) is here
+    for release, wanted in (("26.05", {"rest_proxy"}), ("distribution", {"rest_proxy", "slurm_rest"})):
+        purposes = evaluate("{{ base_purposes }}", gated("base", host, **{**more, "slurm_release": release}))
+        found = {key for key, value in purposes.items() if value is True or value == "True"}
+        assert found & {"rest_proxy", "slurm_rest"} == (wanted if here else set())
+
+
 def test_a_login_node_builds_for_a_system_that_no_other_host_has() -> None:
     known = gated("slurm_packages", CONTROLLER, slurm_release="26.05", software_files=[SOURCE])
     facts = known["ansible_facts"]["gpucluster_host"] | {"system": "Ubuntu-22"}
@@ -75,3 +89,16 @@ def test_the_version_on_a_login_node_is_compared_with_that_of_the_controller() -
 def test_the_ports_of_srun_are_set_where_there_are_login_nodes() -> None:
     assert "SrunPortRange=61000-64999\n" in render("slurm", "slurm.conf", gated("slurm", CONTROLLER))
     assert "SrunPortRange" not in render_slurm()["slurm.conf"]
+
+
+def test_of_a_directory_that_exists_some_groups_log_in() -> None:
+    """Its groups have small letters, and sshd reads `?` where a name has a blank."""
+    directory = {"user_groups": ["HPC Users"], "admin_groups": ["admins"]}
+    everywhere = "AllowGroups root debian alice admin2 hpc?users admins\n"
+    for known in (
+        variables({"users_directory": directory}, role="base"),
+        gated("base", LOGIN, users_directory=directory),
+    ):
+        assert everywhere in render("base", "sshd.conf", known)
+    controller = render("base", "sshd.conf", gated("base", CONTROLLER, users_directory=directory))
+    assert "AllowGroups root debian privilege admins\n" in controller

@@ -41,6 +41,7 @@ def settings(text: str, name: str) -> list[str]:
         ("health", "gpucluster-health", {}),
         ("slurm", "gpucluster-munge-key", SLURM),
         ("slurm", "gpucluster-munge-keys@", SLURM),
+        ("slurm", "gpucluster-rest", SLURM | {"slurm_rest": True}),
     ],
     ids=[
         "join",
@@ -51,6 +52,7 @@ def settings(text: str, name: str) -> list[str]:
         "health",
         "munge key of a host",
         "munge keys",
+        "front of the REST API",
     ],
 )
 def test_systemd_finds_little_exposure(tmp_path: Path, role: str, name: str, more: dict[str, Any]) -> None:

@@ -20,8 +20,7 @@ from click.testing import CliRunner
 
 from gpucluster import errors
 from gpucluster.cli import cli
-from tests.cli.test_other_cluster import CHANGES, FOR_KUBERNETES, ID, READS
-from tests.spec.spec_texts import LOCAL
+from tests.cli.test_other_cluster import CHANGES, ID, READS, cluster_text
 
 #: The words of the commands that `test_other_cluster` has none for.
 OTHERS: Mapping[str, tuple[str, ...]] = {
@@ -234,10 +233,7 @@ def write(base: Path, state: Callable[[Path], None], commands: Iterable[str], mo
     for command in commands:
         folder = place_of(base, command)
         folder.mkdir(parents=True)
-        text = f"{LOCAL}containers: {{runtimes: [enroot]}}\n"
-        if command in FOR_KUBERNETES or command.startswith("kubernetes "):
-            text = text.partition("\nslurm:")[0] + "\nscheduler: kubernetes\n"
-        (folder / "cluster.yml").write_text(text + more)
+        (folder / "cluster.yml").write_text(cluster_text(command) + more)
         (folder / "people.yml").write_text("- {name: bob}\n")
         state(folder)
 

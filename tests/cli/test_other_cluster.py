@@ -57,6 +57,7 @@ CHANGES: Mapping[str, tuple[str, ...]] = {
     "rollout": (),
     "rotate": ("munge",),
     "slurm upgrade": (),
+    "token": ("alice",),
     "state recover": (),
     "state unlock": ("0a1b2c3d",),
     "user add": ("bob",),
@@ -108,6 +109,15 @@ WITHOUT_A_CLUSTER = frozenset(
     }
 )  # fmt: skip
 FOR_KUBERNETES = frozenset({"kubeconfig", "kubectl"})
+FOR_REST = frozenset({"token"})
+
+
+def cluster_text(command: str) -> str:
+    """The cluster.yml that a command is tried with: one that has what the command is about."""
+    text = f"{LOCAL}containers: {{runtimes: [enroot]}}\n"
+    if command in FOR_KUBERNETES or command.startswith("kubernetes "):
+        return text.partition("\nslurm:")[0] + "\nscheduler: kubernetes\n"
+    return text.replace("\nslurm:\n", "\nslurm:\n  rest: true\n") if command in FOR_REST else text
 
 
 def _commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[str]:
@@ -151,11 +161,8 @@ def cloud(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
         yield api
 
 
-def _write(folder: Path, *, kubernetes: bool = False, name: str = "demo") -> None:
-    text = LOCAL.replace("name: demo", f"name: {name}", 1)
-    text += "containers: {runtimes: [enroot]}\n"
-    if kubernetes:
-        text = text.partition("\nslurm:")[0] + "\nscheduler: kubernetes\n"
+def _write(folder: Path, command: str = "", *, name: str = "demo") -> None:
+    text = cluster_text(command).replace("name: demo", f"name: {name}", 1)
     (folder / "cluster.yml").write_text(text)
     (folder / "people.yml").write_text("- {name: bob}\n")
 
@@ -198,7 +205,7 @@ def _state(file: Path, name: str, tags: Mapping[str, str], ocid: str = "ocid1.vc
 
 @pytest.mark.parametrize("command", sorted(CHANGES))
 def test_a_folder_without_state_changes_no_cluster_of_this_name(command: str, folder: Path, cloud: Api) -> None:
-    _write(folder, kubernetes=command in FOR_KUBERNETES or command.startswith("kubernetes "))
+    _write(folder, command)
     before = _everything(cloud)
     code, said = _json(*command.split(), *CHANGES[command])
     assert (code, said["error"]) == (2, "OtherClusterError"), said
@@ -211,7 +218,7 @@ def test_a_folder_without_state_changes_no_cluster_of_this_name(command: str, fo
 
 @pytest.mark.parametrize("command", sorted(CHANGES))
 def test_a_folder_of_another_identity_changes_no_cluster_of_this_name(command: str, folder: Path, cloud: Api) -> None:
-    _write(folder, kubernetes=command in FOR_KUBERNETES or command.startswith("kubernetes "))
+    _write(folder, command)
     _state(folder / ".gpucluster" / "terraform.tfstate", "demo", {"gpucluster-id": "f" * 16})
     before = _everything(cloud)
     for named in ((), ("--cluster-id", ID)):
@@ -224,7 +231,7 @@ def test_a_folder_of_another_identity_changes_no_cluster_of_this_name(command: s
 @pytest.mark.parametrize("command", sorted({**CHANGES, **READS}))
 def test_no_command_works_in_a_folder_whose_state_has_another_name(command: str, folder: Path, cloud: Api) -> None:
     words = {**CHANGES, **READS}[command]
-    _write(folder, kubernetes=command in FOR_KUBERNETES or command.startswith("kubernetes "), name="renamed")
+    _write(folder, command, name="renamed")
     _state(folder / ".gpucluster" / "terraform.tfstate", "before", {})
     before = _everything(cloud)
     code, said = _json(*command.split(), *words)

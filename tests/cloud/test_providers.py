@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gpucluster.cloud.credentials import OciProfile
 from gpucluster.cloud.providers.local import LocalCloudProvider
-from gpucluster.cloud.providers.profile import OciProfile
 from gpucluster.environment import Program, child
 from gpucluster.paths import ClusterPaths
 

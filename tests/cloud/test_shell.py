@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from gpucluster.cli import cli
-from gpucluster.cloud.providers.profile import OciProfile
+from gpucluster.cloud.credentials import OciProfile
 from gpucluster.cloud.providers.shell import shell_text, shell_variables, without_shell_environment
 from tests.localcloud.api_harness import Api, running
 

@@ -9,6 +9,7 @@ import pytest
 from gpucluster.cluster import Cluster
 from gpucluster.errors import InputError
 from gpucluster.spec import load
+from tests.spec.sections.test_directory import DIRECTORY, text, written
 from tests.spec.spec_texts import MINIMAL
 
 
@@ -29,3 +30,13 @@ def test_with_kubernetes_no_image_is_baked(tmp_path: Path) -> None:
         on_kubernetes.images.bake("compute")
     assert "elastic nodes need no image" in caught.value.hint
     assert not on_kubernetes.paths.runs.exists(), "nothing may have begun"
+
+
+def test_with_a_directory_that_exists_no_image_is_baked(tmp_path: Path) -> None:
+    """It would hold the password with which hosts bind."""
+    written(tmp_path)
+    pools = f"{text().partition('pools:')[0]}pools: {{gpu: {{shape: BM.GPU4.8, max_count: 2}}}}\n{DIRECTORY}"
+    (tmp_path / "cluster.yml").write_text(pools)
+    with pytest.raises(InputError, match="an image would hold the password") as caught:
+        Cluster(load(tmp_path / "cluster.yml")).images.bake("gpu")
+    assert "elastic nodes need no image" in caught.value.hint

@@ -74,3 +74,13 @@ def test_what_plugins_of_ansible_take_from_the_library_is_in_the_digest() -> Non
 
 def _plugins(kind: str) -> list[Path]:
     return sorted((ansible_dir() / f"{kind}_plugins").glob("*.py"))
+
+
+def test_a_new_password_of_a_directory_that_exists_is_another_digest(inventory: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "directory.password"
+    file.write_text("first\n")
+    inventory["all"]["vars"]["users_directory"] = {"bind_password_file": str(file)}
+    first = content.inputs(inventory)
+    assert content.inputs(inventory) == first
+    file.write_text("second\n")
+    assert content.inputs(inventory) != first

@@ -61,6 +61,7 @@ OWN = {
     "node_agent/kubernetes/": "/etc/kubernetes, /etc/cni, /run/gpucluster",
     "controller/munge_keys.py": "/etc/gpucluster",
     "controller/rotation.py": "/etc/gpucluster",
+    "controller/rest_key.py": "/etc/gpucluster",
     "node_agent/directory_password.py": "/etc/sssd",
     "node_agent/host_keys.py": "/etc/ssh",
     "controller/host_keys.py": "/etc/gpucluster",

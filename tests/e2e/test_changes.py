@@ -71,6 +71,7 @@ controller: {{shape: VM.Standard.E5.Flex, ocpus: 4, memory_gb: 32}}
 login: {{count: {login}, shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16}}
 pools:
   compute: {{shape: BM.GPU4.8, {nodes}}}
+slurm: {{rest: true}}
 containers: {{runtimes: [{"enroot" if enroot else ""}]}}
 monitoring: {{enabled: true, host: {monitoring}}}
 software: {{mirror: mirror, versions: {{pyxis: {plugin}}}}}
@@ -165,7 +166,10 @@ def test_a_cluster_with_a_login_node_passes_every_check(site: Site) -> None:
     result = site.good("apply")
     assert all_pass(result), result["checks"]
     names = {check["name"] for check in result["checks"]}
-    assert {"login nodes reach Slurm", "only operators log in to the controller"} <= names
+    assert {
+        "login nodes reach Slurm", "only operators log in to the controller",
+        "the REST API refuses requests without a token",
+    } <= names  # fmt: skip
     assert result["login"]["alice"].endswith(f"alice@{LOGIN}")
 
 
@@ -208,6 +212,36 @@ def test_jobs_are_submitted_on_the_login_node(site: Site) -> None:
     # What only the controller has: the accounting, the key of the directory's CA.
     for path in ("/etc/slurm/slurmdbd.conf", "/etc/gpucluster/authority", "/etc/gpucluster/munge.key"):
         assert site.ssh(LOGIN, f"sudo test -e {path}").returncode == 1
+
+
+def test_a_program_submits_a_job_with_a_token_until_tokens_end(site: Site) -> None:
+    """On a login node, by curl, as the page rest-api.md has it. tests/ansible/test_rest_host.py has what is refused."""
+    file = site.folder / "alice.jwt"
+    made = site.good("token", "alice", str(file), "--lifespan", "10m")
+    assert (made["server"], file.stat().st_mode & 0o777) == (f"https://{CONTROLLER}:6820", 0o600)
+    curl = "curl --silent --cacert /etc/gpucluster/authority.pem --header @header --write-out ' %{http_code}'"
+    jobs = f"{curl} --output /dev/null {made['server']}/slurm/v0.0.42/jobs/"
+    header = "umask 077; sed 's/^/Authorization: Bearer /' > header"
+    site.as_alice(header, stdin=file.read_text())
+    assert site.as_alice(jobs).strip() == "200"
+    job = {"script": "#!/bin/sh\nhostname > rest.txt\n", "environment": ["PATH=/usr/bin:/bin"]}
+    text = json.dumps({"job": {**job, "current_working_directory": "/mnt/home/alice"}})
+    post = f"{curl} --header 'Content-Type: application/json' --data @- {made['server']}/slurm/v0.0.42/job/submit"
+    body, _, code = site.as_alice(post, stdin=text).rpartition(" ")
+    assert code == "200", body
+    site.until("the job has run", lambda: "compute-" in site.as_alice("cat rest.txt 2> /dev/null || true"))
+    assert str(json.loads(body)["job_id"]) in site.as_alice("sacct --noheader --allocations --format=jobid").split()
+    assert site.as_alice("scontrol token lifespan=60").startswith("SLURM_JWT=")
+
+    running = site.as_alice(f"sbatch --parsable --output=/dev/null --wrap '{ENDLESS}'")
+    site.runs(running)
+    assert site.good("rotate", "jwt")["secrets"][0]["new"]
+    assert site.as_alice(jobs).strip() == "401"
+    site.good("token", "alice", str(file))
+    site.as_alice(header, stdin=file.read_text())
+    assert site.as_alice(jobs).strip() == "200"
+    assert running in site.as_alice("squeue --noheader --states=running --format=%i").split()
+    site.as_alice(f"scancel {running}; rm header rest.txt")
 
 
 def test_secrets_change_under_a_running_job(site: Site) -> None:

@@ -10,11 +10,14 @@ import hashlib
 import json
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cli import pipeline_steps
 from tests.e2e import budget
 from tests.e2e.site_harness import ENDLESS, NETWORK, PATIENCE_TO_BUILD_S, Site, containers
 from tests.localcloud.api_harness import Api
@@ -132,6 +135,22 @@ def test_a_fresh_cluster_has_no_drift_and_a_look_changes_nothing(site: Site, api
     # And apply has nothing to do afterwards.
     code, events = site.run("plan", "--detailed-exitcode")
     assert code == 0, events[-1]
+
+
+def test_a_pipeline_plans_applies_that_plan_and_finds_no_drift(site: Site, tmp_path: Path) -> None:
+    """The steps of docs/how-to/pipelines/github.yml, which tests/cli/test_pipelines.py tries for their refusals."""
+    path = f"{Path(sys.executable).parent}:{site.env['PATH']}"
+    env = {**site.env, "PATH": path, "GPUCLUSTER_FILE": str(site.file)}
+    env |= {name: str(tmp_path / name) for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    identity = ["-c", "user.name=ci", "-c", "user.email=ci@example.org"]
+    subprocess.run(["git", *identity, "commit", "-q", "--allow-empty", "-m", "a"], cwd=tmp_path, check=True)
+    for job, name in (("plan", "Plan"), ("apply", "Apply"), ("drift", "Drift")):
+        [step] = [each for each in pipeline_steps.steps("github", job) if each.name == name]
+        done = pipeline_steps.run(step, tmp_path, env)
+        assert done.returncode == 0, (name, done.stdout[-2000:], done.stderr[-2000:])
+    assert (tmp_path / "plan.md").read_text() == (tmp_path / "GITHUB_STEP_SUMMARY").read_text()
+    assert json.loads((tmp_path / "cluster.plan").read_text())["cluster"] == "drift"
 
 
 def test_what_a_cluster_does_by_itself_is_none(site: Site) -> None:

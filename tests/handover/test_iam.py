@@ -375,3 +375,45 @@ def test_the_standby_has_the_permissions_of_the_controller_before_it_is_in_servi
     assert wanted.matching_rule == f"any {{instance.id = '{CONTROLLER}', instance.id = '{iam.STANDBY}'}}"
     assert matching_rule(wanted.matching_rule).holds({"instance.id": iam.STANDBY})
     assert "cluster.standby.id" in iam.text(wanted)
+
+
+def _run_by(method: str, **cloud: Any) -> Policies:
+    own = {
+        "provider": "oci", "region": "us-ashburn-1", "compartment_id": "ocid1.compartment.oc1..aaaa", "auth": method,
+        **cloud,
+    }  # fmt: skip
+    image = {"operating_system": "Canonical Ubuntu", "version": "24.04"}
+    pools = {"gpu": {"shape": "BM.GPU4.8", "max_count": 4, "image": image}}
+    ssh = {"public_keys": ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJ6ZV4eyU6tDMTYiNqE1gCSHEq7VZN8rGCJ0dvb4xGDV me"]}
+    return _policies(_spec(cloud=own, pools=pools, ssh=ssh, controller={"image": image}))
+
+
+def test_runners_get_the_statements_of_the_operator() -> None:
+    users = _run_by("profile")
+    assert users.runner_rule == ""
+    assert "Replace OPERATORS" in iam.text(users)
+    rules = {
+        "instance_principal": "instance.id = 'OCID_OF_THE_RUNNER'",
+        "resource_principal": f"all {{resource.type = 'devopsbuildpipeline', resource.compartment.id = '{HERE}'}}",
+    }
+    for method, rule in rules.items():
+        runners = _run_by(method)
+        assert runners.runner_rule == rule
+        assert rule in iam.text(runners)
+        assert [one.text.replace("dynamic-group RUNNERS", "group OPERATORS") for one in runners.operator] == [
+            one.text for one in users.operator
+        ]
+        for one in (*runners.operator, *runners.operator_tenancy):
+            statement(one.text)
+
+
+def test_a_pod_gets_each_statement_for_itself_alone() -> None:
+    pod = _run_by("workload_identity")
+    assert "the runner's pod in OKE" in iam.text(pod)
+    own = [one.text for one in (*pod.operator, *pod.operator_tenancy) if "service compute_management" not in one.text]
+    for text in own:
+        assert text.startswith("Allow any-user to ")
+        condition = text.partition(" where ")[2]
+        assert "request.principal.type = 'workload'" in condition
+        assert "request.principal.service_account = 'SERVICE_ACCOUNT'" in condition
+    assert len(own) == len(_run_by("profile").operator) + len(_run_by("profile").operator_tenancy)

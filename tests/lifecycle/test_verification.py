@@ -61,12 +61,14 @@ class Site:
             "user_groups": {name: ["people"] for name in people},
             "local_disk": {"mounted": False, "state": "absent", "words": "no drive", "path": "/mnt/localdisk"},
             "rdma_addresses": {"state": "absent", "words": "none"},
+            "rdma_place": {"known": False, "island": "", "network_block": "", "local_block": ""},
         }
         facts = {host.name: {**samples.host(host.name), **known} for host in self.deployment.hosts}
         members = {pool: [node.name for node in nodes] for pool, nodes in self.deployment.members.items()}
         facts[self.deployment.controller.name] |= {
             "accounting": True,
             "jobs_waiting": [],
+            "switches": [],
             "sinfo": [
                 {"node": node, "state": "idle", "partition": pool, "reason": ""}
                 for pool, nodes in members.items()

@@ -162,7 +162,7 @@ def test_what_there_is(tmp_path: Path) -> None:
         (("munge", "x"), LOCAL, "x can't be rotated"),
         (("kubernetes",), LOCAL, "no kubernetes to rotate: its scheduler is not kubernetes"),
         (("munge",), KUBERNETES_LOCAL, "no munge to rotate: its scheduler is not slurm"),
-        (("passwords",), WITHOUT, "no passwords to rotate: without a home share it has no directory"),
+        (("passwords",), WITHOUT, "no passwords to rotate: it has no directory of its own"),
         (("host-keys",), WITHOUT, "no host-keys to rotate: without a home share its controller does not know"),
         (("munge", "all"), KUBERNETES_LOCAL, "no munge to rotate"),
         (("all",), WITHOUT, "nothing to rotate: the scheduler of this cluster is none"),

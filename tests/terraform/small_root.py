@@ -65,7 +65,7 @@ class Machine:
             cluster=self.cluster,
             local_file=self.paths.terraform_state,
             region="us-ashburn-1",
-            profile="DEFAULT",
+            authentication={"config_file_profile": "DEFAULT"},
         )
         program = Path(shutil.which("terraform") or "")
         waits: dict[str, Any] = {"lock_timeout": "0s", "lock_wait": 0}

@@ -8,13 +8,19 @@ from pathlib import Path
 import pytest
 
 from gpucluster.errors import EnvironmentFault, InputError
+from gpucluster.oci.authentication import Authentication, backend_settings
 from gpucluster.terraform import backends
 from gpucluster.terraform.backends import BackendConfig, StateLocation
 
 
 def _desired(kind: str, **config: object) -> BackendConfig:
     return backends.desired(
-        kind, config, cluster="demo", local_file=Path("/x/terraform.tfstate"), region="us-ashburn-1", profile="OPS"
+        kind,
+        config,
+        cluster="demo",
+        local_file=Path("/x/terraform.tfstate"),
+        region="us-ashburn-1",
+        authentication={"config_file_profile": "OPS"},
     )
 
 
@@ -33,6 +39,29 @@ def test_a_backend_gets_its_defaults_from_the_cluster() -> None:
     http = _desired("http", address="https://x/demo", lock_address="https://x/lock")
     assert http.config["unlock_address"] == "https://x/lock"
     assert "lock_address" not in _desired("http", address="https://x/demo").config
+
+
+def test_the_backend_asks_as_the_rest_of_a_run_does() -> None:
+    of: dict[Authentication, dict[str, str]] = {
+        "profile": {"config_file_profile": "OPS"},
+        "instance_principal": {"auth": "InstancePrincipal"},
+        "resource_principal": {"auth": "ResourcePrincipal"},
+        "oidc": {"auth": "SecurityToken", "config_file_profile": "gpucluster"},
+    }
+    assert {method: backend_settings(method, "OPS") for method in of} == of
+    own = backends.desired(
+        "oci", {"bucket": "b", "namespace": "n", "auth": "InstancePrincipal"}, cluster="demo", local_file=Path("/x"),
+        authentication=of["oidc"],
+    )  # fmt: skip
+    assert "config_file_profile" not in own.config
+
+
+def test_who_asks_does_not_make_it_another_place() -> None:
+    profile = _desired("oci", bucket="b", namespace="n")
+    runner = BackendConfig("oci", {**profile.config, "auth": "InstancePrincipal", "config_file_profile": ""})
+    assert profile == runner
+    assert profile != BackendConfig("oci", {**profile.config, "bucket": "c"})
+    assert BackendConfig("s3", {"auth": "a"}) != BackendConfig("s3", {"auth": "b"})
 
 
 def test_object_storage_by_way_of_s3_is_told_what_amazon_alone_has(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -244,3 +245,12 @@ def test_one_trouble_is_a_sentence_several_are_grouped_and_none_is_lost() -> Non
 def test_an_endless_message_is_cut() -> None:
     assert len(one("word " * 1000).sentence) < 600
     assert one("word " * 1000).detail.count("word") == 1000
+
+
+def test_how_long_a_lock_is_held_is_told_in_each_form_of_a_time() -> None:
+    now = datetime(2026, 1, 2, 3, 16, 8, tzinfo=UTC)
+    for text in ("2026-01-02 03:04:05.678901234 +0000 UTC", "2026-01-02T03:04:05Z", "2026-01-02 04:04:05 +0100 CET"):
+        assert diagnosis.since_when(text, now) == f" since {text} (12 min 3 s ago)"
+    assert diagnosis.since_when("", now) == ""
+    assert diagnosis.since_when("yesterday", now) == " since yesterday"
+    assert diagnosis.since_when("2026-01-02T04:00:00Z", now) == " since 2026-01-02T04:00:00Z", "a clock that is ahead"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import getpass
 import os
 import re
-import shlex
 import shutil
 import signal
 import socket
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 
 from gpucluster import process
-from gpucluster.errors import LockedError
+from gpucluster.errors import InputError, LockedError
 from gpucluster.terraform import lock
 from tests.terraform.small_root import ADDRESSES, Machine, http_config, s3_config
 from tests.terraform.state_doubles import serving
@@ -34,16 +33,17 @@ def test_two_machines_at_once_the_second_is_told_what_to_type_and_it_works(machi
         with pytest.raises(LockedError, match="0a1b2c3d-held") as caught:
             machine.apply("http", http_config(double))
         assert caught.value.exit_code == 4
-        command = caught.value.hint.partition(": ")[2]
-        assert command.endswith("force-unlock 0a1b2c3d-held")
-        subprocess.run(_forced(command), check=True, capture_output=True, stdin=subprocess.DEVNULL)
+        assert caught.value.hint.endswith("gpucluster state unlock 0a1b2c3d-held")
+        assert " ago) (lock 0a1b2c3d-held)" in caught.value.what
+        terraform = machine.terraform("http", http_config(double))
+        with pytest.raises(InputError, match="not the lock that is held"):
+            terraform.unlock_state("another")
+        assert double.locks
+        removed = terraform.unlock_state("0a1b2c3d-held")
+        assert "0a1b2c3d-held" in removed
+        with pytest.raises(InputError, match="no run holds"):
+            terraform.unlock_state("0a1b2c3d-held")
         assert machine.apply("http", http_config(double)) == 0
-
-
-def _forced(command: str) -> list[str]:
-    """The same without the question that a user is asked."""
-    *words, lock = shlex.split(command)
-    return [*words, "-force", lock]
 
 
 def test_who_holds_a_state_and_since_when_is_told_where_the_backend_tells_it(machine: Machine, tmp_path: Path) -> None:
@@ -86,7 +86,8 @@ def test_a_run_holds_the_state_from_its_beginning_to_its_end(tmp_path: Path, kin
             said = str(caught.value)
             assert f"{getpass.getuser()}@{socket.gethostname()}" in said
             assert re.search(r"since 20\d\d-", said)
-            assert "force-unlock" in said
+            assert "gpucluster state unlock" in said
+            assert re.search(r"\(\d+ s ago\)", said)
         with there.terraform(kind, config).hold_state():
             pass
         assert there.apply(kind, config, note="other") == 1

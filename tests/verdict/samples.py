@@ -33,12 +33,15 @@ FULL = dataclasses.replace(
     hosts=[HEAD, "demo-login-1", *NODES],
     login=["demo-login-1"],
     operators="privilege",
+    directory_groups=("hpc",),
     containers=True,
     autoscaler=True,
     monitoring=True,
     slurm_version="26.05.5",
+    rest=True,
     local_drives=dict.fromkeys(NODES, 4),
     rdma_addressed=NODES,
+    rdma_places=NODES,
     profile=Profile.QUICK,
 )
 #: Of nodes with GPUs.
@@ -77,8 +80,10 @@ def host(name: str) -> dict[str, Any]:
         "home_token_seen": True,
         "user_ids": {"alice": "10001:9999"},
         "user_groups": {"alice": ["people"]},
+        "group_ids": {"hpc": "4000"},
         "cloud_services": {"nobody": [], "root": ["metadata"]},
         "firewall": {"state": "open", "words": "to 10.0.0.0/16"},
+        "rdma_place": {"known": True, "island": "", "network_block": "n", "local_block": "r"},
         "versions": {"system": "debian-12", "installed": [{"product": "runc", "version": "1.5.1", "package": ""}]},
     }
 
@@ -95,6 +100,8 @@ def of_slurm() -> dict[str, Any]:
         "jobs_waiting": [],
         "accounting": True,
         "slurm_version": "26.05.5",
+        "rest": {"status": 401, "ends": 1_900_000_000},
+        "switches": [{"switch": "rdma-compute_lb-r", "nodes": "compute-[1-2]"}],
     }
 
 

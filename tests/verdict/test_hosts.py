@@ -33,6 +33,7 @@ SPOILED: list[tuple[str, Spoil, str, str, str]] = [
     ("an unknown user", lambda f: f["compute-2"]["user_ids"].update(alice=""), "users_resolve", "fail", "compute-2: does not know alice"),
     ("two uids", lambda f: f["compute-2"]["user_ids"].update(alice="9:9999"), "users_agree", "fail", "alice has different ids: 10001:9999, 9:9999"),
     ("a wrong group", lambda f: f[HEAD]["user_ids"].update(alice="10001:5"), "users_resolve", "fail", f"{HEAD}: alice is in group 5, not 9999"),
+    ("an unknown group", lambda f: f["compute-2"]["group_ids"].update(hpc=""), "directory_groups", "fail", "compute-2: does not know hpc"),
     ("users reach the identity", lambda f: f[HEAD]["cloud_services"].update(nobody=["metadata"]), "cloud_services", "fail", f"{HEAD}: any user reaches the metadata"),
     ("users reach a disk", lambda f: f["compute-1"]["cloud_services"].update(nobody=["boot volume"]), "cloud_services", "fail", "compute-1: any user reaches the boot volume"),
     ("nobody tried", lambda f: f["compute-2"].pop("cloud_services"), "cloud_services", "unknown", "compute-2: not tried"),

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -33,12 +33,17 @@ SPOILED: list[tuple[str, Spoil, str, str, str]] = [
     ("a node that does not respond", lambda f: f[HEAD]["sinfo"][0].update(state="idle*"), "node_state", "fail", "compute-1: is idle*"),
     ("a node that Slurm does not know", lambda f: f[HEAD]["sinfo"].pop(0), "node_state", "fail", "compute-1: is unknown to Slurm"),
     ("no sinfo", lambda f: f[HEAD].update(sinfo=None, sinfo_error="refused"), "node_state", "unknown", "compute-1: sinfo gave no answer: refused; compute-2: sinfo gave no answer: refused"),
+    ("a node below another switch", lambda f: f[HEAD]["switches"][0].update(switch="rdma-compute_lb-s"), "topology", "fail", "compute-1: is below rdma-compute_lb-s, and its host reports rdma-compute_lb-r; compute-2: is below rdma-compute_lb-s, and its host reports rdma-compute_lb-r"),
+    ("no switches", lambda f: f[HEAD].update(switches=None), "topology", "unknown", "compute-1: Slurm does not report its switches; compute-2: Slurm does not report its switches"),
     ("no job", lambda f: f[HEAD].update(srun=[]), JOB, "unknown", "no job was tried"),
     ("a job on one node", lambda f: f[HEAD]["srun"][0].update(nodes=["compute-1"] * 2), JOB, "fail", "it ran on compute-1"),
     ("a job that failed", lambda f: f[HEAD]["srun"][0].update(error="boom"), JOB, "fail", "boom"),
     ("no accounting", lambda f: f[HEAD].update(accounting=False), "accounting", "fail", "slurmdbd does not know the jobs of this check"),
     ("a silent Slurm", lambda f: f[HEAD].update(slurm_version=None), "slurm_advisories", "unknown", "no measurement slurm_version"),
     ("accounting not asked", lambda f: f[HEAD].pop("accounting"), "accounting", "unknown", "sacct was not asked"),
+    ("a REST API that is not there", lambda f: f[HEAD].update(rest={"error": "refused"}), "rest", "fail", "it does not answer by TLS: refused"),
+    ("a REST API without tokens", lambda f: f[HEAD]["rest"].update(status=200), "rest", "fail", "it answers 200 to a request without a token"),
+    ("a REST API that was not asked", lambda f: f[HEAD].pop("rest"), "rest", "unknown", "the REST API was not asked"),
     ("container steps that nobody tried", lambda f: f[HEAD].pop("container_steps"), STEPS, "unknown", "none was tried"),
 ]  # fmt: skip
 
@@ -54,6 +59,29 @@ def test_each_fault_is_found_and_named(spoil: Spoil, name: str, status: str, mes
     line = lines(FULL, reported)[name]
     assert (line.status, line.message) == (status, message)
     assert line.remedy
+
+
+@pytest.mark.parametrize("switches", [[], [{"switch": "rdma-compute_unplaced", "nodes": "compute-[1-2]"}]])
+def test_a_node_without_its_switch_is_a_warning_and_one_without_a_place_needs_none(
+    switches: list[dict[str, str]],
+) -> None:
+    reported = facts(FULL)
+    reported[HEAD]["switches"] = switches
+    reported["compute-2"]["rdma_place"]["known"] = False
+    assert verdict(FULL, reported).passed
+    line = lines(FULL, reported)["topology"]
+    assert (line.status, line.message) == ("warn", "compute-1: is not below rdma-compute_lb-r, which its host reports")
+
+
+def test_a_place_that_a_host_reports_no_more_is_a_warning() -> None:
+    reported = facts(FULL)
+    reported["compute-1"]["rdma_place"]["known"] = False
+    assert verdict(FULL, reported).passed
+    line = lines(FULL, reported)["topology"]
+    assert (line.status, line.message) == (
+        "warn",
+        "compute-1: is below rdma-compute_lb-r, and its host reports no place",
+    )
 
 
 def test_a_node_that_an_interrupted_rollout_has_drained_is_a_warning() -> None:
@@ -104,6 +132,14 @@ def test_a_slurm_whose_support_has_ended_is_a_warning() -> None:
     # No advisory concerns this version.
     for today, status in ((date(2026, 11, 30), "pass"), (date(2026, 12, 1), "warn")):
         assert lines(dataclasses.replace(FULL, today=today), reported)["slurm_advisories"].status == status
+
+
+def test_a_certificate_of_the_rest_api_that_ends_soon_is_a_warning() -> None:
+    reported = facts(FULL)
+    ends = datetime.fromtimestamp(reported[HEAD]["rest"]["ends"], UTC).date()
+    for days, status in ((14, "pass"), (13, "warn"), (0, "warn")):
+        line = lines(dataclasses.replace(FULL, today=ends - timedelta(days=days)), reported)["rest"]
+        assert (line.status, str(days) in line.message) == (status, True), line
 
 
 def test_a_slurm_of_the_distribution_is_judged_by_its_package() -> None:

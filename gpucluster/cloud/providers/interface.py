@@ -109,6 +109,16 @@ class CloudProvider(Protocol):
 
         Args:
             provider_address: the full address of `oracle/oci`, such as "registry.terraform.io/oracle/oci".
+
+        Raises:
+            GpuClusterError: as `state_env`.
+        """
+
+    def state_env(self) -> Mapping[str, str]:
+        """Variables for Terraform's backend of the state, beside its settings.
+
+        Raises:
+            GpuClusterError: credentials have to be asked for, and what is asked refuses or does not answer.
         """
 
     def controller_access(self) -> ControllerAccess:

@@ -17,8 +17,8 @@ from urllib.parse import urlsplit
 
 from gpucluster import process
 from gpucluster.cloud.client import CloudAccess, all_pages, refusals
+from gpucluster.cloud.credentials import Credentials, OciProfile, authentication_of, open_credentials
 from gpucluster.cloud.providers.interface import ControllerAccess, MachineGpus, elastic_compartment
-from gpucluster.cloud.providers.profile import OciProfile
 from gpucluster.errors import EnvironmentFault, GpuClusterError, InputError
 from gpucluster.events import Sink
 from gpucluster.oci import tags
@@ -84,6 +84,7 @@ class LocalCloudProvider:
         self._provider = provider
         self.own_provider = provider != "registry"
         self.home = local_cloud_home()
+        self._session: Credentials | None = None
 
     def check(self) -> None:
         """This machine must be able to run containers, unless another machine runs the local cloud."""
@@ -194,7 +195,19 @@ class LocalCloudProvider:
 
     @property
     def _profile(self) -> OciProfile:
+        """The local cloud's own credentials, which exist once it has been started."""
         return OciProfile.read(self.home / "credentials" / "config", "DEFAULT")
+
+    @property
+    def _credentials(self) -> Credentials:
+        """The local cloud's own, or a session that its identity domain gives."""
+        if self._session is None and authentication_of(self._spec.cloud, os.environ) == "profile":
+            return self._profile
+        if self._session is None:
+            self._session = open_credentials(
+                self._spec.cloud, os.environ, profile=(self.home, ""), endpoint=self._endpoint
+            )
+        return self._session
 
     @property
     def _endpoint(self) -> str:
@@ -203,14 +216,19 @@ class LocalCloudProvider:
     @property
     def tenancy_id(self) -> str:
         """The only tenancy of the local cloud."""
-        return self._profile.tenancy
+        return self._credentials.tenancy
 
     def access(self) -> CloudAccess:
         """The local endpoint. The compartment is the tenancy's root unless cluster.yml names one."""
-        profile = self._profile
-        compartment = self._spec.cloud.compartment_id or profile.tenancy
+        credentials = self._credentials
+        config = credentials.sdk_config(PROVIDERS["local"].only_region)
+        compartment = self._spec.cloud.compartment_id or config["tenancy"]
         return CloudAccess(
-            profile.sdk_config(profile.region), self._endpoint, compartment, elastic=elastic_compartment(self._spec)
+            config,
+            self._endpoint,
+            compartment,
+            elastic=elastic_compartment(self._spec),
+            signer=None if isinstance(credentials, OciProfile) else credentials.signer,
         )
 
     def ssh_key(self) -> Path | None:
@@ -239,7 +257,7 @@ class LocalCloudProvider:
         """The local credentials, and the bundled provider or the real one with the local endpoint."""
         from gpucluster.localcloud.provider import installation
 
-        env = self._profile.terraform_env(self._profile.region)
+        env = self._credentials.terraform_env(PROVIDERS["local"].only_region)
         self._drop_other_provider_lock(self._provider)
         if self._provider == "registry":
             return {**env, **real_provider_env(self._endpoint), **self._work_request_env()}
@@ -248,6 +266,10 @@ class LocalCloudProvider:
         config = self._paths.root / "terraform.rc"
         write_private(config, installation.cli_config(plugins))
         return {**env, **bundled_provider_env(config, self._endpoint)}
+
+    def state_env(self) -> Mapping[str, str]:
+        """Nothing: the local cloud has no Object Storage."""
+        return {}
 
     def _work_request_env(self) -> dict[str, str]:
         """Lets the real provider read work requests here: see `localcloud.server.work_requests`.

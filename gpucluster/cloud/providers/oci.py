@@ -1,4 +1,4 @@
-"""Oracle Cloud Infrastructure, by a profile of the operator's OCI configuration file."""
+"""Oracle Cloud Infrastructure, with the credentials that `cloud.auth` names."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from gpucluster.cloud.client import CloudAccess
+from gpucluster.cloud.credentials import open_credentials
 from gpucluster.cloud.providers.interface import ControllerAccess, elastic_compartment
-from gpucluster.cloud.providers.profile import OciProfile
 from gpucluster.spec import PROVIDERS, ClusterSpec, Image
 from gpucluster.systems import host_python
 
@@ -22,7 +22,7 @@ class OciCloudProvider:
     def __init__(self, spec: ClusterSpec) -> None:
         self._spec = spec
         file = Path(os.environ.get("OCI_CONFIG_FILE", "~/.oci/config")).expanduser()
-        self._profile = OciProfile.read(file, spec.cloud.profile)
+        self._credentials = open_credentials(spec.cloud, os.environ, profile=(file, spec.cloud.profile))
 
     def check(self) -> None:
         """Nothing on this machine can prevent it."""
@@ -52,17 +52,18 @@ class OciCloudProvider:
 
     @property
     def tenancy_id(self) -> str:
-        """The tenancy of the profile."""
-        return self._profile.tenancy
+        """The tenancy of the credentials."""
+        return self._credentials.tenancy
 
     def access(self) -> CloudAccess:
-        """Oracle's own endpoints, with the profile's key."""
+        """Oracle's own endpoints, with the operator's or the runner's credentials."""
         return CloudAccess(
-            self._profile.sdk_config(self._spec.cloud.region),
+            self._credentials.sdk_config(self._spec.cloud.region),
             None,
             self._spec.cloud.compartment_id or "",
-            self._profile.region,
+            self._credentials.region,
             elastic_compartment(self._spec),
+            self._credentials.signer,
         )
 
     def ssh_key(self) -> Path | None:
@@ -74,8 +75,12 @@ class OciCloudProvider:
         return self._spec.ssh.authorized_keys
 
     def terraform_env(self, provider_address: str) -> Mapping[str, str]:
-        """The profile's credentials. Terraform gets the provider from where it is configured to."""
-        return self._profile.terraform_env(self._spec.cloud.region)
+        """The credentials. Terraform gets the provider from where it is configured to."""
+        return self._credentials.terraform_env(self._spec.cloud.region)
+
+    def state_env(self) -> Mapping[str, str]:
+        """The credentials where the state is in Object Storage; the other backends have their own."""
+        return self._credentials.state_env() if self._spec.state.backend == "oci" else {}
 
     def controller_access(self) -> ControllerAccess:
         """As an instance principal, which needs no key. `handover.iam` has its permissions."""

@@ -7,8 +7,8 @@ import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
+from gpucluster.cloud.credentials import OciProfile
 from gpucluster.cloud.providers.local import bundled_provider_env, real_provider_env
-from gpucluster.cloud.providers.profile import OciProfile
 from gpucluster.environment import without_proxy
 from gpucluster.errors import EnvironmentFault
 from gpucluster.paths import write_private

@@ -28,7 +28,8 @@ def look(file: Path = FILE) -> dict[str, Any]:
     looks: dict[str, Look] = {}
     if slurm.CONF.exists() and shutil.which("slurmctld"):
         looks[SLURM] = lambda: {"findings": slurm.findings()}
-    if file.exists():
+    # One that exists is not written by `cluster`, and its users are not read here.
+    if file.exists() and Config.load(file).existing is None:
         looks[DIRECTORY] = lambda: _entries(Config.load(file))
         if Config.load(file).slurm is not None:
             looks[ACCOUNTS] = lambda: {"findings": _associations(Config.load(file))}

@@ -1,6 +1,6 @@
 """`gpucluster-agent cluster-facts`: the facts of the cluster that `gpucluster verify` judges, and those of this host.
 
-    {"token", "host", "share", "slurm", "autoscaler", "kubernetes", "apart", "seconds"}     the request, one line
+    {"token", "host", "share", "slurm", "rest", "autoscaler", "kubernetes", "apart", "seconds"}   the request, one line
     {"progress": "token"}           the token is on the share: other hosts may look at it
     a line, or the end of the input: they have looked; or the other side has ended
     {"result": {...}}               the facts
@@ -27,6 +27,7 @@ from typing import Any, Callable
 from gpucluster.controller import share
 from gpucluster.controller.conversation import Disconnected, RequestChannel
 from gpucluster.controller.facts import services
+from gpucluster.controller.facts.rest import rest
 from gpucluster.controller.facts.slurm import SlurmFacts
 from gpucluster.node_agent.errors import AgentError
 from gpucluster.node_agent.facts.__main__ import HostFacts, at_once, prepare
@@ -85,6 +86,8 @@ class ClusterFacts:
             calls["slurm"] = self._slurm_facts
         if asked.get("autoscaler"):
             calls["autoscaler"] = lambda: {"autoscaler": services.autoscaler(self._programs)}
+        if asked.get("rest"):
+            calls["rest"] = lambda: {"rest": rest(int(asked["rest"]))}
         if asked.get("kubernetes"):
             calls["kubernetes"] = self._kubernetes_facts
         found = at_once(calls)

@@ -25,6 +25,8 @@ _SECONDS = 60.0
 # Records reach the database within a second or two.
 _RECORD_TRIES, _RECORD_AGAIN_SECONDS = 11, 0.5
 _COLUMNS = 3
+_TOPOLOGY = Path("/etc/slurm/topology.conf")
+_LEAF = re.compile(r"SwitchName=(\S+) Level=0 (?:\S+ )*?Nodes=(\S+)", re.ASCII)
 
 
 def sinfo_rows(text: str) -> list[dict[str, str]]:
@@ -36,6 +38,11 @@ def sinfo_rows(text: str) -> list[dict[str, str]]:
             reason = "" if words[3].strip() == "none" else words[3].strip()
             rows.append({"node": words[0], "state": words[1], "partition": words[2], "reason": reason})
     return rows
+
+
+def leaf_switches(text: str) -> list[dict[str, str]]:
+    """The leaf switches of `scontrol show topology`, each with its nodes as a host list."""
+    return [{"switch": name, "nodes": nodes} for name, nodes in _LEAF.findall(text)]
 
 
 def free(pool: Mapping[str, Any], rows: Sequence[Mapping[str, str]]) -> list[str]:
@@ -126,8 +133,8 @@ class SlurmFacts:
 
     Args:
         asked: the `pools` {name, partition, nodes, exclude, elastic}, the `user` of jobs (empty: none is run), the
-            name of the `job`, whether there is `accounting`, how many pools are tried `at_once`, and for container
-            steps the `share`.
+            name of the `job`, whether there is `accounting`, how many pools are tried `at_once`, with
+            `switches` which nodes they have, and for container steps the `share`.
         programs: runs every program.
         marker: a text that no other run has.
     """
@@ -149,6 +156,8 @@ class SlurmFacts:
             "jobs_waiting": first["waiting"],
             "slurm_version": first["version"],
         }
+        if self._asked.get("switches"):
+            facts["switches"] = self._switches()
         pools = list(self._asked["pools"])
         steps = self._image is not None and bool(self._user) and listed.returncode == 0
         jobs = _Jobs()
@@ -185,6 +194,16 @@ class SlurmFacts:
         done = self._programs.run(["sinfo", "--version"], _SECONDS)
         words = done.stdout.split()
         return words[-1] if done.returncode == 0 and words else None
+
+    def _switches(self) -> list[dict[str, str]] | None:
+        """The leaf switches; none without a topology, which Slurm need not be asked for."""
+        try:
+            if "SwitchName=" not in _TOPOLOGY.read_text(encoding="utf-8"):
+                return []
+        except OSError:
+            return []
+        done = self._programs.run(["scontrol", "show", "topology"], _SECONDS)
+        return leaf_switches(done.stdout) if done.returncode == 0 else None
 
     def _waiting(self) -> list[str]:
         """The partitions for which jobs wait. Jobs of users come first, and one that needs many nodes keeps others

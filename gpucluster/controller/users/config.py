@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.controller.kubernetes.person_objects import Quota
+from gpucluster.controller.users.existing import ExistingDirectory
 from gpucluster.node_agent.errors import Failed
 
 FILE = Path("/etc/gpucluster/directory.json")
@@ -57,6 +58,7 @@ class Config:
         home_base: the mount point of the share with the homes.
         hosts_file: the passwords with which hosts bind; only root of the controller can read the file.
         password_scheme: how the server stores passwords of users, without braces; empty if it is not known.
+        existing: the directory that exists instead of the cluster's own; None: it has one of its own.
         kubernetes: the quota of each user there; None without Kubernetes.
         kubernetes_engine: whether the control plane is that of Oracle Kubernetes Engine.
         kubeconfig_hours: for how long a kubeconfig of a user is valid; 0 without Kubernetes.
@@ -78,6 +80,7 @@ class Config:
     kubeconfig_hours: int = 0
     hosts_file: Path = HOSTS_FILE
     password_scheme: str = ""
+    existing: ExistingDirectory | None = None
 
     @property
     def written_file(self) -> Path:
@@ -111,6 +114,7 @@ class Config:
         Raises:
             KeyError, TypeError, ValueError: it is not well formed.
         """
+        existing = raw.get("existing")
         slurm, hosts, quota = raw.get("slurm"), raw.get("hosts") or {}, raw.get("kubernetes")
         key = hosts.get("key")
         return cls(
@@ -130,6 +134,7 @@ class Config:
             kubeconfig_hours=int(raw.get("kubeconfig_hours", 0)),
             hosts_file=Path(raw.get("hosts_file") or HOSTS_FILE),
             password_scheme=str(raw.get("password_scheme") or "").strip("{}"),
+            existing=ExistingDirectory.parse(existing) if existing else None,
         )
 
     @classmethod

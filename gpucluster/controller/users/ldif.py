@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 Entry = dict[str, list[str]]
 NOTHING: Mapping[str, Sequence[str]] = {}
@@ -48,8 +48,12 @@ def delete(dn: str) -> str:
     return _record([line("dn", dn), "changetype: delete"])
 
 
-def parse(text: str) -> list[Entry]:
-    """The records of an unwrapped answer; attribute names in lower case."""
+def parse(text: str, binary: Collection[str] = ()) -> list[Entry]:
+    """The records of an unwrapped answer; attribute names in lower case.
+
+    Args:
+        binary: attributes, in lower case, whose values are not text: they stay in base64.
+    """
     entries: list[Entry] = []
     for record in re.split(r"\n\s*\n", text.strip()):
         entry: Entry = {}
@@ -57,7 +61,9 @@ def parse(text: str) -> list[Entry]:
             if item.startswith("#") or ":" not in item:
                 continue
             key, value = item.split(":", 1)
-            if value.startswith(":"):
+            if value.startswith(":") and key.lower() in binary:
+                value = value[1:].strip()
+            elif value.startswith(":"):
                 value = base64.b64decode(value[1:].strip()).decode(errors="replace")
             else:
                 value = value[1:] if value.startswith(" ") else value

@@ -209,6 +209,12 @@ def carry_out(service: UserService, operation: Any, arguments: Any) -> dict[str,
     work = OPERATIONS.get(operation) if isinstance(operation, str) else None
     if work is None:
         raise Refused(f"there is no operation {values.shown(operation)}", f"One of: {', '.join(OPERATIONS)}")
+    existing = service.config.existing
+    if existing is not None:
+        raise Refused(
+            f"the users of this cluster are in a directory that exists, {existing.servers[0]}",
+            "Change them there: members of a group in users.directory.user_groups are users within minutes",
+        )
     try:
         result = work(service, arguments)
         service.check_followed(result)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpucluster.controller.users.config import Accounting
@@ -16,8 +16,9 @@ _JOBS_END_SECONDS = 60.0
 _JOBS_POLL_SECONDS = 0.2
 #: The state of a job that is over while its nodes clean up. With a node that does not answer this may never end.
 _OVER = "COMPLETING"
-#: Slurm's level of users who see the jobs of all, and that of all others. Other levels are not touched.
-_OPERATOR, _NO_LEVEL = "Operator", "None"
+#: Slurm's levels of users who see the jobs of all, of those who may change its accounting, too, and of all others.
+#: Other levels are not touched.
+_OPERATOR, _ADMINISTRATOR, _NO_LEVEL = "Operator", "Administrator", "None"
 #: Limits of jobs that may be submitted: none, and any number.
 _BLOCKED, _NO_LIMIT = "0", "-1"
 
@@ -179,6 +180,25 @@ class SlurmAccounting:
             self._sacctmgr(*words)
         listed = [word[len("name=") :].split(",") for words in steps for word in words if word.startswith("name=")]
         return {name for names in listed for name in names}
+
+    def administrators(self, names: Collection[str], former: Collection[str]) -> bool:
+        """Make users administrators of Slurm, and others of no level again; returns whether anything changed.
+
+        Raises:
+            Failed: the database does not answer, or refuses.
+        """
+        if not names and not former:
+            return False
+        levels = dict(self._rows("list", "users", "format=user,adminlevel"))
+        steps = {
+            _ADMINISTRATOR: [name for name in sorted(names) if levels.get(name, _ADMINISTRATOR) != _ADMINISTRATOR],
+            _NO_LEVEL: [name for name in sorted(former) if levels.get(name) == _ADMINISTRATOR],
+        }
+        for level, which in steps.items():
+            for start in range(0, len(which), _AT_A_TIME):
+                listed = ",".join(which[start : start + _AT_A_TIME])
+                self._sacctmgr("modify", "user", "where", f"name={listed}", "set", f"adminlevel={level}")
+        return any(steps.values())
 
     def limits(self, name: str) -> dict[str, str]:
         """Account -> how many jobs a user may submit with it, where an administrator has set a limit."""

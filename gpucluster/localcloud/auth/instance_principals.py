@@ -203,18 +203,42 @@ class PrincipalAuthority:
             "jti": secrets.token_hex(16),
             "jwk": json.dumps(_jwk(session_key)),
         }
+        return self._signed(claims)
+
+    def user_token(self, user: str, tenancy: str, session_key: RSAPublicKey, seconds: int) -> str:
+        """A token (UPST) that lets requests be signed with `session_key` as this user, for some seconds."""
+        now = int(self._clock())
+        return self._signed(
+            {
+                "sub": user,
+                "iss": "authService.oracle.com",
+                "ptype": "user",
+                "sess_exp": now + seconds,
+                "aud": "oci",
+                "ttype": "login",
+                "tenant": tenancy,
+                "iat": now,
+                "exp": now + seconds,
+                "jti": secrets.token_hex(16),
+                "jwk": json.dumps(_jwk(session_key)),
+            }
+        )
+
+    def _signed(self, claims: Mapping[str, object]) -> str:
         text = f"{_encode({'kid': 'local', 'alg': 'RS256'})}.{_encode(claims)}"
         return f"{text}.{_base64url(self._key.sign(text.encode(), PKCS1v15(), SHA256()))}"
 
-    def read_token(self, token: str) -> tuple[str, RSAPublicKey] | None:
-        """The instance of a token and its session key; None if the token is not from here or has expired."""
+    def read_token(self, token: str) -> tuple[str | None, RSAPublicKey] | None:
+        """The instance of a token, or None for a user's, and its session key; None if the token is not from here or
+        has expired."""
         text, _, signature = token.rpartition(".")
         try:
             self._key.public_key().verify(_decode(signature), text.encode(), PKCS1v15(), SHA256())
             claims = json.loads(_decode(text.partition(".")[2]))
             if self._clock() > claims["exp"]:
                 return None
-            return str(claims["opc-instance"]), _public_key(json.loads(claims["jwk"]))
+            instance = None if claims["ptype"] == "user" else str(claims["opc-instance"])
+            return instance, _public_key(json.loads(claims["jwk"]))
         except (InvalidSignature, ValueError, KeyError, TypeError):
             return None
 

@@ -10,7 +10,7 @@ import binascii
 import re
 from typing import Any
 
-from gpucluster.localcloud.compute import addresses, capacity, machine_gpus, service_limits
+from gpucluster.localcloud.compute import addresses, capacity, machine_gpus, placement, service_limits
 from gpucluster.localcloud.compute.capacity import check_reserved
 from gpucluster.localcloud.compute.image_catalogue import BASE_USER
 from gpucluster.localcloud.compute.launch_images import choose_image
@@ -84,12 +84,19 @@ def register(cloud: CloudState, details: Json, *, pool: str = "", compute_cluste
         "compute_cluster": cluster,
         machine_gpus.MEMBER: devices,
         capacity.HOST: host,
+        placement.PLACE: placement.of_launch(cloud, body["shape"], host) if _has_rdma(cloud, pool, cluster) else {},
     }
     hidden["work_request"] = cloud.begin_work("LaunchInstance", "instance", instance)
     instance.hidden = hidden
     note_state(instance)
     cloud.store.save(instance)
     return instance, hidden["work_request"]
+
+
+def _has_rdma(cloud: CloudState, pool: str, compute_cluster: str) -> bool:
+    """Whether an instance is in an RDMA network: its own compute cluster, or the cluster network of its pool."""
+    row = cloud.store.get("instancepool", pool) if pool else None
+    return bool(compute_cluster or (row and row.hidden.get("cluster_network")))
 
 
 def _check_admission(cloud: CloudState, details: Json, body: Json) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from gpucluster.localcloud.compute import capacity
+from gpucluster.localcloud.compute import capacity, placement
 from gpucluster.localcloud.state.region import REGION, REGION_INFO
 from gpucluster.localcloud.state.store import Json, Resource
 
@@ -47,9 +47,12 @@ def instance_document(instance: Resource, tenancy: str) -> Json:
 
 
 def host_document(instance: Resource) -> Json:
-    """The document of the host on which an instance runs. Source of its member: Oracle's oci-dr-hpc-v2. The place in an
-    RDMA network (`rdmaTopologyData`) is reported in dedicated capacity only: it is not here."""
-    return {"id": instance.hidden[capacity.HOST]} if instance.hidden.get(capacity.HOST) else {}
+    """The document of the host on which an instance runs. Sources of its members: Oracle's oci-dr-hpc-v2, and for the
+    place in an RDMA network, which few hosts report, the labeler of oci-hpc-oke."""
+    host = instance.hidden.get(capacity.HOST)
+    if not host:
+        return {}
+    return {"id": host, **placement.document(instance.hidden.get(placement.PLACE) or {}, str(host))}
 
 
 def _agent(config: Mapping[str, Any]) -> Json:

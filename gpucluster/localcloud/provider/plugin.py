@@ -52,6 +52,12 @@ _PROVIDER_ARGUMENTS = {
     "tenancy_ocid": "OCI_TENANCY_OCID",
     "user_ocid": "OCI_USER_OCID",
 }
+_PROFILE_ENTRIES = {
+    "tenancy_ocid": "tenancy",
+    "fingerprint": "fingerprint",
+    "private_key_path": "key_file",
+    "security_token_file": "security_token_file",
+}
 _NESTING = {
     "list": pb.Schema.NestedBlock.NestingMode.LIST,
     "set": pb.Schema.NestedBlock.NestingMode.SET,
@@ -213,7 +219,15 @@ class Servicer(rpc.ProviderServicer):  # type: ignore[misc]
             name: config.get(name) or os.environ.get(variable, "") for name, variable in _PROVIDER_ARGUMENTS.items()
         }
         endpoint = os.environ.get(ENDPOINT_VARIABLE, "")
-        missing = [variable for name, variable in _PROVIDER_ARGUMENTS.items() if name != "region" and not values[name]]
+        method = os.environ.get("OCI_AUTH", "ApiKey").lower()
+        if method not in ("apikey", "securitytoken"):
+            return pb.ConfigureProvider.Response(
+                diagnostics=_error(f"OCI_AUTH is {method!r}; the local cloud's provider has ApiKey and SecurityToken")
+            )
+        session = _session() if method == "securitytoken" else None
+        values |= session or {}
+        needed = [name for name in _PROVIDER_ARGUMENTS if name not in ("region", *(["user_ocid"] if session else []))]
+        missing = [_PROVIDER_ARGUMENTS[name] for name in needed if not values[name]]
         missing += [] if endpoint else [ENDPOINT_VARIABLE]
         if missing:
             return pb.ConfigureProvider.Response(
@@ -228,7 +242,11 @@ class Servicer(rpc.ProviderServicer):  # type: ignore[misc]
                 diagnostics=_error(f"{ENDPOINT_VARIABLE} is {endpoint!r}; it must begin with http://")
             )
         credentials = ApiCredentials(
-            values["tenancy_ocid"], values["user_ocid"], values["fingerprint"], Path(values["private_key_path"])
+            values["tenancy_ocid"],
+            values["user_ocid"],
+            values["fingerprint"],
+            Path(values["private_key_path"]),
+            Path(values["security_token_file"]) if session else None,
         )
         try:
             self._operator = ResourceOperator(RestClient(endpoint, credentials))
@@ -414,6 +432,17 @@ class Provider:
 def opener() -> Callable[[Path, int, Callable[[], None]], Provider]:
     """Prepare a process; returns what starts a provider in it."""
     return functools.partial(Provider, _credentials())
+
+
+def _session() -> dict[str, str]:
+    """The profile of a session, which the real provider looks for in the same file (utils.GetHomeFolder)."""
+    import configparser
+
+    parser = configparser.ConfigParser(interpolation=None)
+    parser.read(Path(os.environ.get("TF_HOME_OVERRIDE") or Path.home()) / ".oci" / "config")
+    profile = os.environ.get("OCI_CONFIG_FILE_PROFILE", "")
+    entries = parser[profile] if parser.has_section(profile) else {}
+    return {name: entries.get(entry, "") for name, entry in _PROFILE_ENTRIES.items()}
 
 
 def _credentials() -> tuple[str, grpc.ServerCredentials]:

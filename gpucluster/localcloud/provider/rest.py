@@ -48,12 +48,27 @@ class CredentialsError(Exception):
 
 @dataclass(frozen=True)
 class ApiCredentials:
-    """The identity of the caller."""
+    """The identity of the caller: an API key of a user, or the token of a session.
+
+    Args:
+        token_file: of a session. It is read for each request, as the real provider does: it may be renewed.
+    """
 
     tenancy: str
     user: str
     fingerprint: str
     key_file: Path
+    token_file: Path | None = None
+
+    def key_id(self) -> str:
+        """What a signature names as its key. Raises ServiceError."""
+        if self.token_file is None:
+            return f"{self.tenancy}/{self.user}/{self.fingerprint}"
+        try:
+            return f"ST${self.token_file.read_text().strip()}"
+        except OSError as error:
+            message = f"The token {self.token_file} can't be read: {error.strerror}."
+            raise ServiceError(HTTPStatus.UNAUTHORIZED, "NotAuthenticated", message) from error
 
     def load_key(self) -> RSAPrivateKey:
         """Read the private key. Raises CredentialsError."""
@@ -89,7 +104,7 @@ class RestClient:
     def __init__(self, endpoint: str, credentials: ApiCredentials) -> None:
         self.endpoint = endpoint
         self._host = urlsplit(endpoint).netloc
-        self._key_id = f"{credentials.tenancy}/{credentials.user}/{credentials.fingerprint}"
+        self._credentials = credentials
         self._key = credentials.load_key()
         self._local = threading.local()
 
@@ -192,7 +207,7 @@ class RestClient:
         text = "\n".join(f"{name}: {value}" for name, value in signed.items())
         signature = base64.b64encode(self._key.sign(text.encode(), PKCS1v15(), SHA256())).decode()
         headers["authorization"] = (
-            f'Signature version="1",keyId="{self._key_id}",algorithm="rsa-sha256",'
+            f'Signature version="1",keyId="{self._credentials.key_id()}",algorithm="rsa-sha256",'
             f'headers="{" ".join(signed)}",signature="{signature}"'
         )
         return headers

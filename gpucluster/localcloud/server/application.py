@@ -37,7 +37,7 @@ from gpucluster.localcloud.api import (
     shapes,
     vnics,
 )
-from gpucluster.localcloud.auth import federation
+from gpucluster.localcloud.auth import federation, identity_domain
 from gpucluster.localcloud.auth.authorization import authorize
 from gpucluster.localcloud.auth.instance_principals import PrincipalAuthority
 from gpucluster.localcloud.auth.signing import SignatureRefused, verify
@@ -198,6 +198,8 @@ class Application:
         """The operations whose caller proves itself by something else than the signature of a request."""
         if path == federation.PATH:
             return "X509Federation", self._federate
+        if path == identity_domain.PATH:
+            return "TokenExchange", self._exchange_token
         return ("ReviewToken", self._review) if path.startswith(f"{REVIEWS}/") else None
 
     def _federate(self, request: Request, body: bytes) -> Reply:
@@ -212,6 +214,15 @@ class Application:
         if instance is None or instance.gone_at is not None:
             raise _not_authenticated(request, f"{instance_id} is terminated")
         return Reply({"token": token})
+
+    def _exchange_token(self, request: Request, body: bytes) -> Reply:
+        """A session of the operator for a trusted ID token. The errors are those of OAuth, not of the API."""
+        domain = identity_domain.IdentityDomain.of(self._cloud.home, self._cloud.identity, self._authority)
+        try:
+            return Reply({"token": domain.exchange(request.headers, body, time.time())})
+        except identity_domain.ExchangeRefused as error:
+            log.warning("rejected %s %r: %s: %s", request.method, request.url.path, error.code, error)
+            return Reply({"error": error.code, "error_description": str(error)}, error.status)
 
     def _review(self, request: Request, body: bytes) -> Reply:
         """Whom a token belongs to, for the API server of a cluster, which shows the secret of that cluster."""

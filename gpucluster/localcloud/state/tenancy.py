@@ -16,8 +16,8 @@ from gpucluster.errors import EnvironmentFault
 
 #: What the keyId of a signature begins with where it is a token (SDK: SECURITY_TOKEN_FORMAT_STRING).
 TOKEN_PREFIX = "ST$"  # noqa: S105 - no password
-#: Reads a token: the OCID of its instance and its session key; None if it does not hold.
-TokenReader = Callable[[str], tuple[str, RSAPublicKey] | None]
+#: Reads a token: the OCID of its instance, or None for a user's, and its session key; None if it does not hold.
+TokenReader = Callable[[str], tuple[str | None, RSAPublicKey] | None]
 
 PUBLIC_KEY_FILE = "public.pem"  # in the folder of an instance
 _INSTANCE = re.compile(r"ocid1\.instance\.[a-z0-9.-]*\.[a-z0-9]+")
@@ -38,7 +38,7 @@ class Tenancy:
 
     Args:
         instances: keys that releases before the metadata service gave to controllers, until their next apply.
-        read_token: for instance principals.
+        read_token: for instance principals, and for sessions of users.
     """
 
     def __init__(

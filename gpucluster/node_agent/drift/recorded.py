@@ -64,6 +64,7 @@ OF_PROGRAMS = (
     "/etc/gpucluster/authority/*",
     "/etc/gpucluster/host-certificate.json",
     "/etc/gpucluster/host-names.json",
+    "/etc/gpucluster/jwt.key*",
     "/etc/gpucluster/munge.key*",
     "/etc/munge/munge.key*",
     "/etc/ssh/ssh_host_*",

@@ -27,8 +27,9 @@ class HostFacts:
 
     Args:
         asked: `users` to look up; `share` {path, file, token}; `mesh` {user, next}: log in to another host as a user;
-            `access`: which groups the ssh server lets in; `slurm`: try Slurm's commands; `checks` {profile, seconds,
-            alone}; `monitoring` {wait}: ask Prometheus. What is missing is not asked.
+            `access`: which groups the ssh server lets in; `slurm`: try Slurm's commands; `rdma`: its place in the RDMA
+            network; `checks` {profile, seconds, alone}; `monitoring` {wait}: ask Prometheus. What is missing is not
+            asked.
     """
 
     def __init__(self, asked: Mapping[str, Any]) -> None:
@@ -52,6 +53,8 @@ class HostFacts:
         }
         if asked.get("share"):
             slow["share"] = lambda: system.share(mounts, asked["share"])
+        if asked.get("rdma"):
+            slow["rdma_place"] = network.place_in_network
         if asked.get("mesh"):
             slow["mesh"] = lambda: questions.hop(asked["mesh"])
         if asked.get("access"):
@@ -80,6 +83,7 @@ class HostFacts:
         return {
             "user_ids": {name: system.ids(name) for name in names},
             "user_groups": {name: system.groups(name) for name in names},
+            "group_ids": {name: system.group_id(name) for name in self._asked.get("groups") or ()},
         }
 
 

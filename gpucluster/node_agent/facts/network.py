@@ -6,18 +6,17 @@ import json
 import os
 import re
 import socket
-import urllib.request
 from collections.abc import Mapping
 from typing import Any
+
+from gpucluster.node_agent import metadata
+from gpucluster.node_agent.rules import rdma_place
 
 #: What of the cloud's own services no user may reach: the identity of the instance, and its boot volume.
 CLOUD_SERVICES: Mapping[str, tuple[str, int]] = {
     "metadata": ("169.254.169.254", 80),
     "boot volume": ("169.254.0.2", 3260),
 }
-# What an instance learns of its physical host: a document of some hundred bytes.
-HOST_URL = "http://169.254.169.254/opc/v2/host/"
-_HOST_BYTES = 1 << 16
 NOBODY = 65534
 _CONNECT_SECONDS = 3
 
@@ -66,16 +65,22 @@ def physical_host() -> str:
     The OCID is reported in dedicated capacity (docs of oci-hpc-oke: "Using RDMA Network Locality"), the other id by
     the same document elsewhere (Oracle's oci-dr-hpc-v2).
     """
-    # Not by the proxy of the site, which would answer for itself.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    request = urllib.request.Request(HOST_URL, headers={"Authorization": "Bearer Oracle"})
-    try:
-        with opener.open(request, timeout=_CONNECT_SECONDS) as answer:
-            document = json.loads(answer.read(_HOST_BYTES))
-        rdma = document.get("rdmaTopologyData") or {}
-        return next((str(value) for value in (rdma.get("customerHostId"), document.get("id")) if _is_id(value)), "")
-    except (OSError, ValueError, AttributeError):
-        return ""
+    document = metadata.host_document()
+    rdma = document.get("rdmaTopologyData")
+    own = rdma.get("customerHostId") if isinstance(rdma, Mapping) else None
+    return next((str(value) for value in (own, document.get("id")) if _is_id(value)), "")
+
+
+def place_in_network() -> dict[str, Any]:
+    """The place of this host in its RDMA network, if the metadata service reports one (`known`)."""
+    where = rdma_place.place(metadata.host_document())
+    found = where or rdma_place.Place("", "", "")
+    return {
+        "known": where is not None,
+        "island": found.island,
+        "network_block": found.network_block,
+        "local_block": found.local_block,
+    }
 
 
 def _is_id(value: Any) -> bool:

@@ -157,6 +157,14 @@ def await_users(names: Sequence[str]) -> None:
         time.sleep(_AGAIN_SECONDS)
 
 
+def group_id(name: str) -> str:
+    """The gid of a group as this host resolves it, empty for an unknown one."""
+    try:
+        return str(grp.getgrnam(name).gr_gid)
+    except KeyError:
+        return ""
+
+
 def groups(name: str) -> list[str]:
     """The names of the user's groups."""
     try:

@@ -33,6 +33,7 @@ SLURM_STATE = ("slurmctld", "slurm-ctld")
 LOST_JOBS = f"{MOUNT}/lost-jobs"
 #: Files beside others that belong to the host: they are copied. `{home}` is that of the image's user.
 FILES = (
+    "/etc/gpucluster/jwt.key",
     "/etc/gpucluster/munge.key",
     "/etc/gpucluster/sssd.password",
     *(f"/etc/ssh/ssh_host_{kind}_key{end}" for kind in ("ed25519", "ecdsa", "rsa") for end in ("", ".pub")),
@@ -49,6 +50,9 @@ SERVICES = (
     "munge.service",
     "slurmdbd.service",
     "slurmctld.service",
+    # They write nothing, and have nothing to answer without slurmctld.
+    "slurmrestd.service",
+    "gpucluster-rest.service",
     "gpucluster-join.service",
     "gpucluster-autoscaler.service",
     "gpucluster-autoscaler-metrics.service",

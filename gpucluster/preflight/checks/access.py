@@ -13,12 +13,24 @@ from gpucluster.text import count
 #: Allowed clock skew in seconds. OCI refuses a signature that is more than five minutes off its own time.
 SKEW_WARNING, SKEW_ERROR = 60.0, 300.0
 _OTHERS = 0o077
+_KEY_ADVICE = (
+    "The key may be deleted or belong to another user: compare user, tenancy and fingerprint of the profile with the "
+    "API keys of the user in the console, or upload the key: oci iam user api-key upload"
+)
+_PRINCIPAL_ADVICE = (
+    "The token may have expired, or its instance, resource or user may be gone: run the job again, and compare "
+    "cloud.auth with what runs gpucluster (docs/how-to/gitops.md)"
+)
 
 
 def credentials(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
-    """The API key: it exists, only its owner can read it, the profile has its fingerprint, and the cloud accepts it."""
+    """The API key: it exists, only its owner can read it, the profile has its fingerprint, and the cloud accepts it.
+
+    Without a profile, as with an instance principal: the cloud accepts what signs the requests.
+    """
     key = facts.key_file
     if key is None:
+        yield from _signature(spec, facts, key_fits=True)
         return
     file = f"the API key {key.path}"
     if key.problem:
@@ -52,10 +64,7 @@ def _signature(spec: ClusterSpec, facts: Facts, key_fits: bool) -> Iterator[Find
         yield Finding("error", "credentials", reason, action)
     elif key_fits and not _is_clock_the_cause(facts) and not _not_subscribed(spec.cloud.region, facts):
         reason = f"the cloud does not accept the signature ({call.endpoint}): {call.message}"
-        action = (
-            "The key may be deleted or belong to another user: compare user, tenancy and fingerprint of the profile "
-            "with the API keys of the user in the console, or upload the key: oci iam user api-key upload"
-        )
+        action = _KEY_ADVICE if facts.key_file else _PRINCIPAL_ADVICE
         yield Finding("error", "credentials", reason, action)
 
 

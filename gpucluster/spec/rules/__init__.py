@@ -2,9 +2,9 @@
 
 A rule sees valid values only, so that one error is reported once and hides no other. Each module has `check`, which
 adds the errors that it finds, and `RULES`, the same rules as text for the reference page. images.py and nodes.py belong
-to machines.py and pools.py: the rules of images and of single nodes. certificate_files.py reads files for backup.py and
-software.py. May import `spec.messages`, `spec.model` and what is below them, `shapes`, `controller.rules`,
-`node_agent.rules` and the registry of checks of hosts.
+to machines.py and pools.py: the rules of images and of single nodes. certificate_files.py reads files for backup.py,
+directory.py and software.py. May import `spec.messages`, `spec.model` and what is below them, `shapes`,
+`controller.rules`, `node_agent.rules` and the registry of checks of hosts.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from gpucluster.spec.rules import (
     checks,
     cloud,
     containers,
+    directory,
     elastic,
     existing_network,
     gpus,
@@ -61,6 +62,7 @@ _MODULES: tuple[_Rules, ...] = (
     storage,
     state,
     users,
+    directory,
     kubernetes,
     slurm,
     accounts,

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 from gpucluster import shapes
+from gpucluster.oci.authentication import NOT_IN_BACKEND, Authentication
 from gpucluster.spec.messages import shown
 from gpucluster.spec.rules.context import RuleContext, usable
 
 RULES = (
     "Provider `oci` needs `cloud.region`, `cloud.compartment_id`, every `image`, and `ssh.public_key_file` or "
     "`ssh.public_keys`.",
+    "`cloud.auth: oidc` needs `cloud.oidc`. The local cloud has `profile` and `oidc`. `workload_identity` goes with "
+    "every state but `backend: oci`, unless `state.config.auth` names another method.",
     "`cloud.local` is for provider `local`. `gpus: real` in it is for Slurm or no scheduler, for shapes with NVIDIA "
     "GPUs or none, and for GPUs that are not divided.",
 )
@@ -17,6 +22,7 @@ RULES = (
 def check(context: RuleContext) -> None:
     """Add every error of `cloud`."""
     _check_local(context)
+    _check_authentication(context)
     cloud, provider = context.section("cloud"), context.provider
     if provider is None:
         return
@@ -33,6 +39,26 @@ def check(context: RuleContext) -> None:
     if provider.only_region and cloud.get("region") not in (None, provider.only_region):
         message = f"provider {context.provider_name} has one region; got {shown(cloud['region'])}"
         context.error(("cloud", "region"), message, f"Delete the line, or write {provider.only_region}")
+
+
+def _check_authentication(context: RuleContext) -> None:
+    """Who asks the cloud."""
+    cloud, path = context.section("cloud"), ("cloud", "auth")
+    method = cloud.get("auth")
+    if method == "oidc" and cloud.get("oidc") is None and ("cloud", "oidc") not in context.document.invalid:
+        example = "oidc: {domain_url: https://idcs-0123456789abcdef.identity.oraclecloud.com, client_id: ...}"
+        context.error(("cloud", "oidc"), "is missing: `auth: oidc` needs it", f"Add `{example}`")
+    provider = context.provider
+    if provider is not None and method in get_args(Authentication) and method not in provider.authentications:
+        message = f"provider {context.provider_name} does not have {method}"
+        context.error(path, message, f"Write one of {', '.join(provider.authentications)}")
+    state = context.section("state")
+    config = state.get("config")
+    own = isinstance(config, dict) and "auth" in config
+    if method in NOT_IN_BACKEND and state.get("backend") == "oci" and not own:
+        message = f"Terraform's backend oci refuses {method}"
+        hint = "Use `instance_principal`, another `state.backend`, or set `auth` under `state.config`"
+        context.error(path, message, hint)
 
 
 def _check_local(context: RuleContext) -> None:

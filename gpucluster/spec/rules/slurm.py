@@ -11,6 +11,7 @@ from gpucluster.spec.document import Path
 from gpucluster.spec.messages import shown
 from gpucluster.spec.model import ClusterSpec
 from gpucluster.spec.reserved import OWNED_SLURM_KEYS, TUNABLE_SLURM_KEYS
+from gpucluster.spec.rules import slurm_rest
 from gpucluster.spec.rules.context import RuleContext
 from gpucluster.text import did_you_mean
 
@@ -21,6 +22,8 @@ RULES = (
     "`scheduler: slurm` needs `storage.home.enabled: true`. With `scheduler: none` no pool is elastic.",
     "`slurm.release: distribution` needs hosts of one system, whose own Slurm is "
     f"{releases.OLDEST} or later: neither Ubuntu 22.04 nor Oracle Linux 8.",
+    f"`slurm.rest` needs Slurm {releases.OLDEST_WITH_REST} or later on the controller. `slurm.rest_certificate_file` "
+    "and `slurm.rest_key_file` belong together: a certificate and its key, in PEM, without a passphrase.",
     "At most one pool has `default: true`, and `slurm.default_partition` does not contradict it.",
     "`slurm.default_job_hours` is at most `slurm.max_job_hours`. `slurm.user_limits` needs `slurm.accounting: true`.",
     "`slurm.extra_config` refuses these keys, which gpucluster sets itself: "
@@ -45,6 +48,7 @@ def check(context: RuleContext) -> None:
                     ("pools", name, "max_count"), message, "Set max_count to count, or write `scheduler: slurm`"
                 )
     _check_release(context, slurm)
+    slurm_rest.check(context, slurm)
     _check_default_partition(context, slurm.get("default_partition"))
     _check_limits(context, slurm)
     first: dict[str, str] = {}

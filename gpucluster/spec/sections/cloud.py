@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, get_args
 
 from pydantic import Field
 
+from gpucluster.oci.authentication import Authentication
 from gpucluster.spec.sections.fields import (
     COMPARTMENT_PATTERN,
     DOMAIN_PATTERN,
+    DOMAIN_URL_PATTERN,
     ELASTIC_COMPARTMENT_PATTERN,
     REGION_PATTERN,
     TAG_PATTERN,
@@ -39,6 +41,7 @@ class ProviderTraits:
         default_image: image of a machine that names none; None where every machine must name one.
         stand_ins: the systems, as operating system and version, whose images contain another one.
         needs_compartment: the file must name a compartment.
+        authentications: the values of `cloud.auth` that it knows.
         uses_profile: credentials come from a profile of the operator's OCI configuration file.
         generates_keys: gpucluster may generate key pairs, for the operator and for users.
         hardware_emulated: machines have less hardware than their shape has.
@@ -49,6 +52,7 @@ class ProviderTraits:
     default_image: Mapping[str, str] | None = None
     stand_ins: Mapping[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     needs_compartment: bool = False
+    authentications: tuple[Authentication, ...] = ("profile", "oidc")
     uses_profile: bool = False
     generates_keys: bool = False
     hardware_emulated: bool = False
@@ -78,6 +82,7 @@ PROVIDERS: Mapping[ProviderName, ProviderTraits] = MappingProxyType(
         "oci": ProviderTraits(
             title="A cluster on Oracle Cloud Infrastructure.",
             needs_compartment=True,
+            authentications=get_args(Authentication),
             uses_profile=True,
         ),
     }
@@ -93,6 +98,31 @@ class Local(SpecPart):
         "many NVIDIA GPUs of this machine as its shape has, each for itself. They may be other cards than the shape's. "
         "This machine needs NVIDIA's driver and a CDI specification (`nvidia-ctk cdi generate`).",
         examples=["real"],
+    )
+
+
+class Oidc(SpecPart):
+    """The identity domain that gives a session for the ID token of a CI system."""
+
+    domain_url: str = Field(
+        pattern=DOMAIN_URL_PATTERN,
+        description="URL of the identity domain, which its page in the console shows.",
+        examples=["https://idcs-0123456789abcdef.identity.oraclecloud.com"],
+    )
+    client_id: str = Field(
+        pattern=WORD_PATTERN,
+        max_length=255,
+        description="Client ID of the confidential application that may exchange tokens. Its secret is in the variable "
+        "`GPUCLUSTER_OIDC_CLIENT_SECRET`.",
+        examples=["0123456789abcdef0123456789abcdef"],
+    )
+    audience: str | None = Field(
+        default=None,
+        pattern=WORD_PATTERN,
+        max_length=255,
+        description="Audience of the ID token that GitHub is asked for. `null`: the URL of the repository's owner. "
+        "GitLab has it in the pipeline (`id_tokens`).",
+        examples=["oci"],
     )
 
 
@@ -120,10 +150,22 @@ class Cloud(SpecPart):
         pattern=WORD_PATTERN,
         description="Availability domain, such as `Uocm:US-ASHBURN-AD-1`. `null`: the first of the region.",
     )
+    auth: Authentication = Field(
+        default="profile",
+        description="How gpucluster, Terraform's provider and the backend `oci` prove who they are. `profile`: the "
+        "operator's OCI configuration file. `instance_principal`: the instance that runs gpucluster. "
+        "`resource_principal`: a build run of OCI DevOps, and others. `workload_identity`: a pod of OKE. `oidc`: the "
+        "ID token of a CI job, for a session of an identity domain. The variable `GPUCLUSTER_CLOUD_AUTH` replaces it "
+        "on one machine.",
+        examples=["instance_principal"],
+    )
+    oidc: Oidc | None = Field(
+        default=None, description="Where an ID token is exchanged for a session. Needed with `auth: oidc`."
+    )
     profile: str = Field(
         default="DEFAULT",
         pattern=WORD_PATTERN,
-        description="Profile in the operator's OCI configuration file. Provider oci only.",
+        description="Profile in the operator's OCI configuration file. With provider oci and `auth: profile` only.",
     )
     freeform_tags: dict[str, TagValue] = Field(
         default_factory=dict,

@@ -44,6 +44,8 @@ URL_PATTERN = r"^https?://[A-Za-z0-9._:\[\]-]+(/[A-Za-z0-9._~:/?#!$&()*+,;=%-]*)
 FINGERPRINT_PATTERN = r"^[0-9A-Fa-f]{40}$"
 SHA256_PATTERN = r"^[0-9a-f]{64}$"
 # A host, a domain with a dot before it, an address, or a network.
+#: An identity domain gets the secret of a client: without TLS only on this machine.
+DOMAIN_URL_PATTERN = r"^(https://[A-Za-z0-9._-]+|http://(127\.0\.0\.1|localhost))(:[0-9]{1,5})?/?$"
 NO_PROXY_PATTERN = r"^[A-Za-z0-9.:/_-]+$"
 MONITORING_HOST_PATTERN = r"^(controller|login-[1-9][0-9]{0,2})$"
 IMAGE_NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._/:@#-]*$"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, PrivateAttr
@@ -21,6 +22,7 @@ from gpucluster.spec.sections.fields import (
     Seconds,
     SpecPart,
     UserName,
+    located,
 )
 
 #: The keys of `autoscaler.times`. The autoscaler owns their defaults (policy.Times); a test compares the names.
@@ -213,6 +215,22 @@ class SlurmSpec(SpecPart):
         "is removed once no account, no user and no job has it.",
         examples=[{"urgent": {"priority": 100, "preempts": ["normal"], "limits": {"gpus": 16}}}],
     )
+    rest: bool = Field(
+        default=False,
+        description="Whether the controller answers Slurm's REST API (slurmrestd) by TLS, on port 6820, with tokens "
+        "that `gpucluster token` makes. It answers hosts of the cluster's networks only. Slurm 24.11 or later has it.",
+    )
+    rest_certificate_file: FileName | None = Field(
+        default=None,
+        description="Certificate of the REST API with its intermediate ones (PEM), relative to this file. `null`: one "
+        "of the cluster's own CA, for the controller's name and address and for `localhost`.",
+        examples=["rest.pem"],
+    )
+    rest_key_file: FileName | None = Field(
+        default=None,
+        description="Private key of `rest_certificate_file` (PEM, without a passphrase). Keep it out of Git.",
+        examples=["rest.key"],
+    )
     extra_config: dict[str, Any] = Field(
         default_factory=dict,
         max_length=100,
@@ -220,6 +238,28 @@ class SlurmSpec(SpecPart):
         "`validate` warns of one that it does not know.",
         examples=[{"SchedulerParameters": "bf_interval=30"}],
     )
+
+    _directory: Path | None = PrivateAttr(default=None)
+    _certificates: Mapping[str, tuple[str, ...]] = PrivateAttr(default_factory=dict)
+
+    def model_post_init(self, context: Any) -> None:
+        """Take the directory of the file, and the certificates, from the validation context."""
+        if isinstance(context, Resolved):
+            self._directory, self._certificates = context.directory, context.certificates
+
+    @property
+    def rest_certificate(self) -> str | None:
+        """One's own certificate of the REST API with its intermediate ones (PEM); None without one."""
+        if self.rest_certificate_file is None:
+            return None
+        return "\n".join(self._certificates.get(self.rest_certificate_file, ())) or None
+
+    @property
+    def rest_key_path(self) -> Path | None:
+        """The absolute path of `rest_key_file`; None if it is not set."""
+        if self.rest_key_file is None:
+            return None
+        return located(self.rest_key_file, self._directory or Path()).absolute()
 
     @property
     def built_release(self) -> str | None:

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field, PrivateAttr
 
 from gpucluster.controller.rules.names import FULL_NAME_CHARACTERS
+from gpucluster.spec.sections.directory import ExistingDirectory
 from gpucluster.spec.sections.fields import (
     SLURM_CLUSTER_PATTERN,
     AbsolutePath,
@@ -90,3 +91,8 @@ class UsersSpec(SpecPart):
         description="Users see only their own processes on a host. Root and members of `privilege_group` see all.",
     )
     people: tuple[UserSpec, ...] = Field(default=(), max_length=1000, description="The users.")
+    directory: ExistingDirectory | None = Field(
+        default=None,
+        description="A directory that exists (LDAP, Active Directory, FreeIPA), whose users are those of the cluster. "
+        "`null`: the cluster has one of its own, with the users of `people`.",
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,7 +29,8 @@ def test_the_real_provider_is_pointed_at_the_local_cloud_and_at_nothing_else(
     ignored: Any = None
     paths = ClusterPaths(tmp_path / ".gpucluster")
     paths.create()
-    cloud = LocalCloudProvider(ignored, paths, ignored, "registry")
+    spec: Any = SimpleNamespace(cloud=SimpleNamespace(auth="profile"))
+    cloud = LocalCloudProvider(spec, paths, ignored, "registry")
     cloud.home = tmp_path
     (tmp_path / "credentials").mkdir()
     lines = ("tenancy=ocid1.tenancy.x", "user=ocid1.user.x", "fingerprint=aa:bb", "key_file=/k.pem", "region=local-1")

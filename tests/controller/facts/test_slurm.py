@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -125,6 +126,27 @@ def test_a_good_cluster_has_all_facts() -> None:
         next(place for place, words in enumerate(programs.asked) if name in words) for name in ("squeue", "srun")
     )
     assert squeue < srun, "our own jobs are none that wait"
+
+
+def test_switches_are_asked_for_where_there_are_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "topology.conf"
+    monkeypatch.setattr(slurm, "_TOPOLOGY", file)
+    # As 24.11.5 and 26.05.3 print it.
+    text = (
+        "SwitchName=rdma-a Level=1 LinkSpeed=1 Nodes=a-[1-3] Switches=rdma-a_lb-x,rdma-a_unplaced\n"
+        "SwitchName=rdma-a_lb-x Level=0 LinkSpeed=1 Nodes=a-[1,3]\nSwitchName=rdma-a_unplaced Level=0 LinkSpeed=1 \n"
+        "SwitchName=plain-b Level=0 LinkSpeed=1 Nodes=b-1\n"
+    )
+    leaves = [{"switch": "rdma-a_lb-x", "nodes": "a-[1,3]"}, {"switch": "plain-b", "nodes": "b-1"}]
+    asked = _asked(accounting=False, switches=True)
+    programs = Slurm(scontrol=(0, text, ""))
+    assert SlurmFacts(asked, programs, "word").collect()["switches"] == []
+    file.write_text("# Managed by gpucluster.\n")
+    assert SlurmFacts(asked, programs, "word").collect()["switches"] == []
+    assert not any("scontrol" in words for words in programs.asked)
+    file.write_text("SwitchName=plain-b Nodes=b-1\n")
+    assert SlurmFacts(asked, programs, "word").collect()["switches"] == leaves
+    assert SlurmFacts(asked, Slurm(scontrol=(1, "", "refused")), "word").collect()["switches"] is None
 
 
 def test_pools_are_tried_at_the_same_time_unless_users_have_limits() -> None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
 from gpucluster.node_agent.errors import UNCONFIRMED
-from tests.controller.users.harness import CONFIG, KEY, Controller, host_dn
+from tests.controller.users.harness import ACCOUNT, CONFIG, KEY, Controller, host_dn
 from tests.waiting import wait_for
 
+DIRECTORY = "/etc/gpucluster/directory.json"
 pytestmark = [pytest.mark.containers, pytest.mark.slurm]
 
 
@@ -24,6 +26,19 @@ def associations(controller: Controller) -> list[str]:
     words = ("list", "associations", "cluster=demo", "format=user,account,maxsubmitjobs")
     lines = controller.run("sacctmgr", "--noheader", "--parsable2", *words)[1].splitlines()
     return sorted(line for line in lines if not line.startswith(("|", "root|")))
+
+
+def id_of(controller: Controller, name: str) -> str:
+    return controller.run("id", name, check=False)[1]
+
+
+def knows(controller: Controller, name: str, group: str) -> None:
+    wait_for(f"the host knows {name} in {group}", lambda: f"({group})" in id_of(controller, name))
+
+
+def level(controller: Controller, name: str) -> str:
+    words = ("list", "users", name, "format=adminlevel")
+    return controller.run("sacctmgr", "--noheader", "--parsable2", *words)[1].strip()
 
 
 def submit(controller: Controller, name: str) -> int:
@@ -56,6 +71,58 @@ def test_from_the_first_day_to_the_last(controller: Controller) -> None:
     assert (associations(controller), removed["kept"], removed["unconfirmed"]) == ([], [], {})
     assert controller.run("getent", "passwd", "alice", check=False)[0] == 2
     assert controller.run("squeue", "--all", "--noheader")[1] == ""
+
+
+def test_the_cluster_follows_a_directory_that_exists(controller: Controller) -> None:
+    """The same slapd, as if it were another one: who joins a group can submit jobs, who leaves can't."""
+    for name, group in (("ann", "hpc"), ("ben", "hpc"), ("eve", "hpcadm")):
+        controller.request("group.add", name=group)
+        controller.request("user.add", name=name, groups=[group])
+        controller.run("sacctmgr", "--immediate", "delete", "user", name)
+        knows(controller, name, group)
+    password = controller.entries()["demo-controller"]["password"]
+    controller.run("sh", "-c", "umask 077; cat > /run/bind", given=password)
+    existing = {
+        "kind": "ldap", "servers": ["ldaps://127.0.0.1"], "base": CONFIG["suffix"],
+        "bind_dn": host_dn("demo-controller"),
+        "schema": "rfc2307", "user_groups": ["hpc"], "admin_groups": ["hpcadm"], "id_mapping": False, "first_id": 2000,
+        "last_id": 600_000_000, "password_file": "/run/bind", "ca_file": "/etc/ldap/test.pem",
+    }  # fmt: skip
+    own = controller.run("cat", DIRECTORY)[1]
+
+    def follow() -> str:
+        """With the setting for this moment only: `cluster` refuses to change such a directory."""
+        controller.run("tee", DIRECTORY, given=json.dumps({**json.loads(own), "existing": existing}))
+        try:
+            return controller.run("/usr/local/bin/gpucluster-agent", "directory", "follow", "--quiet")[1]
+        finally:
+            controller.run("tee", DIRECTORY, given=own)
+
+    assert json.loads(follow())["result"] == {"changed": True, "users": [], "warnings": []}
+    assert {f"ann|{ACCOUNT}|", f"ben|{ACCOUNT}|", f"eve|{ACCOUNT}|"} <= set(associations(controller))
+    assert [submit(controller, name) for name in ("ann", "ben")] == [0, 0]
+    assert level(controller, "eve") == "Administrator"
+    assert level(controller, "ann") == "None"
+    assert follow() == ""
+
+    # A limit of an administrator of Slurm stays; who leaves has a job that goes on, and submits no other.
+    controller.run("sacctmgr", "--immediate", "modify", "user", "ann", "set", "maxsubmitjobs=7")
+    controller.request("group.remove_member", group="hpc", user="ben")
+    controller.request("group.remove_member", group="hpcadm", user="eve")
+    wait_for("the host has other groups", lambda: "(hpc)" not in id_of(controller, "ben"))
+    controller.run("sss_cache", "--everything")
+    follow()
+    assert {f"ann|{ACCOUNT}|7", f"ben|{ACCOUNT}|0", f"eve|{ACCOUNT}|0"} <= set(associations(controller))
+    assert submit(controller, "ben") != 0
+    assert level(controller, "eve") == "None"
+    assert "ben" in controller.run("squeue", "--all", "--noheader", "--format=%u")[1].split()
+    controller.request("group.add_member", group="hpc", user="ben")
+    knows(controller, "ben", "hpc")
+    controller.run("sss_cache", "--everything")
+    follow()
+    assert submit(controller, "ben") == 0
+    for name in ("ann", "ben", "eve"):
+        controller.request("user.remove", name=name)
 
 
 def cut_off(controller: Controller) -> None:

@@ -52,11 +52,13 @@ def test_what_is_asked_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(questions, "agent_check", lambda checks: checks["profile"])
     monkeypatch.setattr(questions, "monitoring", lambda asked: {"wait": asked["wait"]})
     asked: dict[str, Any] = {
-        "users": ["root"], "share": {"path": "/"}, "mesh": {"user": "root", "next": "n2"}, "access": True,
+        "users": ["root"], "groups": ["root", "nobodys"],
+        "share": {"path": "/"}, "mesh": {"user": "root", "next": "n2"}, "access": True,
         "slurm": True, "checks": {"profile": "quick"}, "monitoring": {"wait": 75},
     }  # fmt: skip
     facts = program.HostFacts(asked).collect()
     assert (facts["mesh"], facts["ssh_groups"], facts["slurm_error"]) == ({"next": "n2"}, ["admins"], "")
+    assert facts["group_ids"] == {"root": "0", "nobodys": ""}
     assert (facts["agent_check"], facts["monitoring"]) == ("quick", {"wait": 75})
     assert (facts["user_ids"], facts["user_groups"]) == ({"root": "0:0"}, {"root": ["root"]})
     assert "home_token_seen" not in facts

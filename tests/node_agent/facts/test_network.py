@@ -10,6 +10,7 @@ from typing import ClassVar
 
 import pytest
 
+from gpucluster.node_agent import metadata
 from gpucluster.node_agent.facts import network
 
 
@@ -49,7 +50,7 @@ def test_the_physical_host_is_what_the_metadata_service_reports(
     server = HTTPServer(("127.0.0.1", 0), Metadata)
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
-    monkeypatch.setattr(network, "HOST_URL", f"http://127.0.0.1:{server.server_address[1]}/opc/v2/host/")
+    monkeypatch.setattr(metadata, "HOST_URL", f"http://127.0.0.1:{server.server_address[1]}/opc/v2/host/")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     try:
         assert network.physical_host() == found
@@ -60,10 +61,18 @@ def test_the_physical_host_is_what_the_metadata_service_reports(
     assert Metadata.asked == [("/opc/v2/host/", "Bearer Oracle")]
 
 
+def test_the_place_is_a_fact_with_all_its_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metadata, "host_document", lambda: {"networkBlockId": "n", "rackId": "r"})
+    known = {"known": True, "island": "", "network_block": "n", "local_block": "r"}
+    assert network.place_in_network() == known
+    monkeypatch.setattr(metadata, "host_document", dict)
+    assert network.place_in_network() == {**dict.fromkeys(known, ""), "known": False}
+
+
 def test_without_a_metadata_service_no_physical_host_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    monkeypatch.setattr(network, "HOST_URL", f"http://127.0.0.1:{port}/opc/v2/host/")
+    monkeypatch.setattr(metadata, "HOST_URL", f"http://127.0.0.1:{port}/opc/v2/host/")
     assert network.physical_host() == ""
 
 

@@ -62,6 +62,13 @@ CASES: dict[str, Case] = {
         "credentials",
         "does not accept the signature",
     ),
+    "unknown runner": (
+        (),
+        {"key_file": None, "first_call": FirstCall("region us-ashburn-1", 401, "401 NotAuthenticated", 0.1)},
+        "error",
+        "credentials",
+        "does not accept the signature",
+    ),
     "no network": (
         (),
         {"first_call": FirstCall("region us-ashburn-1", 0, "[Errno 101] Network is unreachable")},
