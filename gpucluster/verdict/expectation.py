@@ -240,7 +240,7 @@ def _nodes(text: str, members: Mapping[str, Sequence[str]]) -> list[str]:
     for node in names:
         elastic = next((pool for pool in members if number_of(elastic_prefix(pool), node)), None)
         if node not in known and elastic:
-            hint = f"It is elastic: gpucluster verify --pool {elastic} tries the elastic nodes that are up"
+            hint = f"It is elastic. To try those that are up: gpucluster verify --pool {elastic}"
             raise InputError(f"{node} is not a permanent node", hint=hint)
         if node not in known:
             raise InputError(f"there is no node {node}", hint=_known(node, sorted(known), "Nodes"))

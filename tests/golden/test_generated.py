@@ -61,6 +61,10 @@ def test_the_catalogue_of_errors_has_every_message() -> None:
     _compare(REFERENCE / "errors.md", error_catalogue.page())
 
 
+def test_the_japanese_catalogue_of_errors_has_every_message() -> None:
+    _compare(REFERENCE / "errors.ja.md", error_catalogue.japanese_page())
+
+
 def test_the_demo_is_the_template() -> None:
     _compare(DEMO, template("demo", "local", schema="../../docs/reference/cluster.schema.json"))
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
+import tomllib
 
 import pytest
 
 from tools import error_catalogue
-from tools.error_catalogue import Message, template
+from tools.error_catalogue import Message, english, entry, japanese, lost, template
 
 #: They are reasons within another message, which has the hint; or show findings, each of which has its own.
 WITHOUT_A_HINT = {
@@ -49,6 +51,9 @@ WITHOUT_A_HINT = {
         ('f"a {x} b {value + 1}"', "a ... b ..."),
         ('("one" if x else "two")', "one / two"),
         ('"a " + reason', "a ..."),
+        ('f"run it again{reason}"', "run it again REASON"),
+        ('f"{cannot}it {verb}"', "CANNOT it VERB"),
+        ('f"{name}={value} {where}:{what}"', "NAME=VALUE WHERE:WHAT"),
     ],
 )
 def test_a_message_has_placeholders_for_values(source: str, text: str) -> None:
@@ -67,3 +72,79 @@ def test_the_catalogue_has_known_messages_of_every_kind() -> None:
     assert {each.error for each in found} >= {"CloudError", "DataGuardError", "LockedError", "MovedError", "ToolError"}
     page = error_catalogue.page()
     assert page.index("exit code 1\n") < page.index("## `InputError`, exit code 2") < page.index("exit code 130")
+
+
+TABLES = ("classes", "messages", "hints")
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_text_has_a_translation(table: str) -> None:
+    translated = getattr(japanese(), table)
+    missing = [entry(text) for text in english()[table] if not translated.get(text)]
+    assert not missing, "\n".join([f"add to [{table}] in tools/error_catalogue.ja.toml, in Japanese:", *missing])
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_every_translation_has_its_text(table: str) -> None:
+    left = sorted(getattr(japanese(), table).keys() - set(english()[table]))
+    assert not left, "\n".join(
+        [f"the program has them no more; remove from [{table}] in error_catalogue.ja.toml:", *left]
+    )
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_translations_have_the_placeholders_and_commands_of_their_texts(table: str) -> None:
+    translated = getattr(japanese(), table)
+    assert {text: lacking for text, other in translated.items() if (lacking := lost(text, other))} == {}
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_translations_are_japanese(table: str) -> None:
+    translated = getattr(japanese(), table).items()
+    assert [text for text, other in translated if not re.search("[\u3040-\u30ff\u4e00-\u9fff]", other)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "translation", "lacking"),
+    [
+        ("HOST of HOST: WHAT", "HOST の HOST: WHAT", []),
+        ("HOST of HOST: WHAT", "HOST: WHAT", ["HOST"]),
+        ("after ... s, ... min", "... 分", ["..."]),
+        ("do one / do two", "1 つ", [" / "]),
+        ("Run: gpucluster job wait JOB", "`gpucluster job wait JOB` を実行", []),
+        (
+            "Run: gpucluster job wait JOB",
+            "`gpucluster job JOB` を実行",
+            ["gpucluster job wait JOB", "gpucluster job JOB"],
+        ),
+        ("Run: gpucluster plan, then wait", "待つ", ["gpucluster plan", "gpucluster plan"]),
+        ("see it (ssh -- squeue), then wait", "待つ", ["ssh -- squeue"]),
+        ("what gpucluster status lists", "表示されたもの", ["gpucluster status"]),
+        ("what this gpucluster knows", "知っているもの", []),
+        ("set `backend: s3` in cluster.yml", "cluster.yml に `backend: s4`", ["backend: s3", "backend: s4"]),
+        ("pass --yes", "指定する", ["--yes"]),
+        ("set max_count of docs/index.md", "設定する", ["max_count", "docs/index.md"]),
+    ],
+)
+def test_what_a_translation_lacks_is_seen(text: str, translation: str, lacking: list[str]) -> None:
+    assert lost(text, translation) == lacking
+
+
+def test_the_japanese_page_has_the_tables_of_the_english_one_in_its_order() -> None:
+    def first_cells(page: str) -> list[str]:
+        rows = re.findall(r"^\| (.*?) \|", page, re.MULTILINE)
+        return [each for each in rows if each not in ("message", "メッセージ")]
+
+    def sections(page: str) -> list[str]:
+        return re.findall(r"^## (`\w+`)", page, re.MULTILINE)
+
+    page = error_catalogue.japanese_page()
+    assert first_cells(page) == first_cells(error_catalogue.page())
+    assert sections(page) == sections(error_catalogue.page())
+    row = "| there is no controller yet | コントローラーがまだありません。 | `gpucluster apply` を実行してください。 |"
+    assert [line for line in page.splitlines() if "no controller yet" in line] == [row]
+
+
+def test_an_entry_is_a_line_of_toml() -> None:
+    text = 'a "b" \\n c'
+    assert tomllib.loads(entry(text)) == {text: ""}

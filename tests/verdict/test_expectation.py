@@ -56,7 +56,7 @@ def test_a_part_has_no_result_of_the_controller_login_nodes_and_the_cluster() ->
         ([], "compute-3", "there is no node compute-3. Did you mean compute-"),
         ([], "compute-[1-3]", "there is no node compute-3"),
         ([], HEAD, f"there is no node {HEAD}"),
-        ([], "compute-e1", "compute-e1 is not a permanent node. It is elastic: gpucluster verify --pool compute"),
+        ([], "compute-e1", "It is elastic. To try those that are up: gpucluster verify --pool compute"),
         ([], "compute-[1-", "not a list of hosts"),
         ([], "@all", "not a list of hosts"),
         ([], " ", "the list of nodes is empty"),
