@@ -18,7 +18,9 @@ def server_of(folder: Path, address: str) -> tuple[Path, Path, Path]:
     """
     work, target = folder / "work", folder / "server"
     work.mkdir()
-    options = argparse.Namespace(directory=target, name=["demo-controller"], address=[address], group=None)
+    options = argparse.Namespace(
+        directory=target, name=["demo-controller"], address=[address], group=None, purpose="server"
+    )
     with mock.patch.object(ca, "FOLDER", folder / "authority"):
         ca.make_ca("demo", work)
         ca.make_server(options, work)
