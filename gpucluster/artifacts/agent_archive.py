@@ -63,7 +63,9 @@ def of_support() -> bytes:
 
 
 #: What the programs import that collect the facts of hosts and of the cluster.
-_FACTS = ("__init__", "bounded", "errors", "programs", "versions", "facts/")
+_FACTS = (
+    "__init__", "bounded", "errors", "metadata", "programs", "versions", "rules/__init__", "rules/rdma_place", "facts/",
+)  # fmt: skip
 _CLUSTER_FACTS = ("__init__", "conversation", "share", "rules/__init__", "rules/slurm_nodes", "facts/")
 
 
