@@ -106,7 +106,7 @@ def test_cgroups_are_used_where_every_node_has_them(cgroups: bool, emulated: boo
 
 def test_one_node_without_cgroups_decides_for_all() -> None:
     known = variables(role="slurm", facts=host_facts(cgroups=True))
-    poor = {"ansible_facts": {"gpucluster_host": host_facts(cgroups=False)}}
+    poor = {"ansible_facts": {"gpucluster_host": host_facts(cgroups=False)}, "inventory_hostname": "compute-2"}
     known["hostvars"] = known["hostvars"] | {"compute-2": poor}
     assert settings(render("slurm", "slurm.conf", known))["ProctrackType"] == "proctrack/linuxproc"
 

@@ -50,6 +50,9 @@ class Steps:
     differing: Mapping[str, Sequence[str]] = field(default_factory=dict)
     updated: Updated = field(default_factory=lambda: Updated(""))
 
+    def authorized_keys(self) -> tuple[str, ...]:
+        return ("ssh-ed25519 AAAAoperator",)
+
     def compare(self, hosts: Sequence[str], inputs: str) -> Comparison:
         self.done.append(("compare", inputs))
         return Comparison({host: self.reasons.get(host, "") for host in hosts}, self.differing)
