@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
-import ssl
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,10 @@ def rest(port: int, folder: Path = _FOLDER) -> dict[str, Any]:
     The certificate must be the one that the role has installed, or of the cluster's CA. Its names are not compared: the
     question comes from this host.
     """
+    # Most clusters have no such server, and these take longest to load of all that collects facts.
+    import http.client
+    import ssl
+
     own = folder / "own.pem"
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False

@@ -9,16 +9,19 @@ from __future__ import annotations
 import base64
 import re
 import socket
-import ssl
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from gpucluster.controller.users import ldif
 from gpucluster.node_agent import programs
 from gpucluster.node_agent.errors import Failed
+
+if TYPE_CHECKING:
+    # Each program that reads the configuration imports this module, and most do without it.
+    import ssl
 
 #: What the role ldap writes: the password, for root alone, and the certificates of the CA. SSSD has copies of its own,
 #: which change after the check.
@@ -140,6 +143,8 @@ def relative_id(sid: str) -> int:
 
 def tls_problem(error: OSError, server: str) -> str:
     """Why no connection with TLS is made, in words."""
+    import ssl
+
     name = urlsplit(server).hostname
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate of {server} {_refusal(error, str(name))}"
@@ -164,6 +169,8 @@ def _refusal(error: ssl.SSLCertVerificationError, name: str) -> str:
 
 def connection_problem(server: str, ca_file: Path) -> str:
     """Why this host has no connection with TLS to a server; empty if it has one."""
+    import ssl
+
     place = urlsplit(server)
     try:
         # As strict as SSSD, and no more: a default context of Python 3.13 refuses CAs without some extensions.
