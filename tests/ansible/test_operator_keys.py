@@ -25,7 +25,7 @@ CONTROLLERS = "ssh-ed25519 AAAAcontroller root@controller"
 REFUSES = 'no-pty,command="echo \'Please login as \\"debian\\".\';exit 142"'
 
 
-def configured(operators: Sequence[str], launched: Sequence[str]) -> list[dict[str, Any]]:
+def configured(operators: Sequence[str], launched: Sequence[str], *, permanent: bool = True) -> list[dict[str, Any]]:
     """The role's own task, with those of its files that are about keys."""
     name = "Configure names, limits, keys and time"
     (task,) = (each for each in tasks_of(read("roles/base/tasks/configure.yml")) if each.get("name") == name)
@@ -43,6 +43,7 @@ def configured(operators: Sequence[str], launched: Sequence[str]) -> list[dict[s
                 **own,
                 "test_of_user": of_user,
                 "base_operator_keys": list(operators),
+                "gpucluster_hosts": [{"name": "compute-1"}] if permanent else [],
                 "base_controller_key": CONTROLLERS,
                 "ansible_user": "root",
             },
@@ -91,6 +92,12 @@ def test_a_key_that_has_left_goes_one_that_is_new_comes_and_a_former_one_comes_b
 
     host.play(configured([FIRST, SECOND], launched), {})
     assert host.read(USER) == f"{SECOND} bob\n{THIRD} by hand\n" + block(FIRST, SECOND)
+
+
+def test_an_elastic_node_keeps_the_key_by_which_the_controller_configures_it(host: Host) -> None:
+    before = host.read(USER), host.read(ROOT)
+    host.play(configured([SECOND], [FIRST, SECOND], permanent=False), {})
+    assert (host.read(USER), host.read(ROOT)) == (before[0] + block(SECOND), before[1])
 
 
 def test_without_a_key_in_cluster_yml_no_key_is_taken_away(host: Host) -> None:
