@@ -44,10 +44,11 @@ WAITING = {
 SHORT_SLEEP = re.compile(r"\bsleep[ (]+([0-9]*\.?[0-9]+)\b")
 LEAST_SLEEP = 60
 _WALL_CLOCK = "time.time()"
+_NOW = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today", "date.today"}
 #: What each finding has in its text. Most modules have none of it and need no syntax tree.
 SUSPECT = re.compile(
     r"\b(?:time|asyncio)\s*\.\s*(?:sleep|time|" + "|".join(sorted(CLOCKS)) + r")\b"
-    r"|\bfrom\s+time\b|\bgpucluster\.waiting\b|\bsleep[ (]+[0-9.]"
+    r"|\bdatetime\.(?:now|utcnow|today)\b|\bfrom\s+time\b|\bgpucluster\.waiting\b|\bsleep[ (]+[0-9.]"
     r"|\btimeout\s*=\s*(?:[0-9.]|True|False)|\.\s*(?:wait|join|settimeout)\s*\(\s*(?:[0-9.]|True|False)"
 )
 
@@ -57,7 +58,7 @@ def findings(source: str) -> list[tuple[int, str]]:
     if not SUSPECT.search(source):
         return []
     tree = ast.parse(source)
-    found = [*_found(tree, _modules_that_wait(tree))]
+    found = [*_found(tree, _modules_that_wait(tree)), *_read_at_import(tree)]
     # The text of an expression is dear, and few files have this.
     return sorted([*found, *(_wall_clock(tree) if _WALL_CLOCK in source else ())])
 
@@ -93,6 +94,20 @@ def _wall_clock(tree: ast.AST) -> Iterator[tuple[int, str]]:
             bound = node.test if isinstance(node, ast.While) else node
             if _WALL_CLOCK in ast.unparse(bound):
                 yield node.lineno, f"a loop or a bound with {_WALL_CLOCK}"
+
+
+def _read_at_import(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """A test may run half an hour after its module was imported."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            for part in (*node.decorator_list, *node.args.defaults, *filter(None, node.args.kw_defaults)):
+                yield from _read_at_import(ast.Expression(part))
+        elif isinstance(node, ast.If) and "__name__" in ast.unparse(node.test):
+            continue
+        elif not isinstance(node, ast.Lambda):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in _NOW:
+                yield node.lineno, f"{ast.unparse(node.func)}() at import: read it in the test"
+            yield from _read_at_import(node)
 
 
 def _imports(node: ast.ImportFrom) -> Iterator[tuple[int, str]]:
@@ -141,6 +156,8 @@ def _short_timeouts(node: ast.Call, modules: set[str]) -> Iterator[tuple[int, st
         "thread.join(timeout=1)",
         "site.as_alice('sleep 3; date')",
         "code = 'import time; time.sleep(0.5)'",
+        "SOON = time.time() + 600",
+        "@pytest.mark.parametrize('at', [datetime.now(UTC)])\ndef test_it(at): pass",
     ],
 )
 def test_each_rule_finds_what_it_is_about(source: str) -> None:
@@ -155,7 +172,8 @@ def test_each_rule_finds_what_it_is_about(source: str) -> None:
         "process.run(argv, timeout=0.2)",  # a timeout under test
         "':'.join(['a'])",
         "site.as_alice('sleep 600')",
-        "stamp = time.time()",
+        "def test_it():\n    stamp = time.time()",
+        "soon = lambda: time.time() + 600",
     ],
 )
 def test_what_is_right_is_not_found(source: str) -> None:

@@ -39,9 +39,9 @@ def test_a_trusted_token_becomes_a_session_of_an_hour(api: Api, ci: CiSystem) ->
 
 
 REFUSALS: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
-    # id: (claims, the trust, words of the refusal, words of the hint)
-    "expired": ({"exp": int(time.time()) - 60}, {}, "400 invalid_grant: the subject token has expired", "iss"),
-    "not yet": ({"nbf": int(time.time()) + 600}, {}, "not valid yet", "iss"),
+    # id: (claims, the trust, words of the refusal, words of the hint). Times are seconds from now.
+    "expired": ({"exp": -60}, {}, "400 invalid_grant: the subject token has expired", "iss"),
+    "not yet": ({"nbf": 600}, {}, "not valid yet", "iss"),
     "another audience": ({"aud": "vault"}, {}, "the claim aud is not one that is trusted", 'aud "vault"'),
     "another issuer": ({"iss": "https://other.example"}, {}, "no active trust", 'iss "https://other.example"'),
     "another repository": ({"sub": "repo:stranger/site:x"}, {}, "no rule lets this subject", "repo:stranger"),
@@ -57,6 +57,7 @@ def test_the_reason_of_the_domain_is_told_with_what_to_compare(
     row: tuple[dict[str, Any], dict[str, Any], str, str], api: Api, ci: CiSystem
 ) -> None:
     claims, trust, why, hint = row
+    claims = {name: int(time.time()) + value if isinstance(value, int) else value for name, value in claims.items()}
     ci.trusted_by(api.home, **trust)
     with pytest.raises(CloudError) as refused:
         exchanged(api, ci.token(**claims))
