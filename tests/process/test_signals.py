@@ -44,8 +44,9 @@ _seen = 0
 _lines = set()
 
 def hail():
+    # Not a daemon, and to the end of the main thread alone: a thread that runs while Python ends can crash it.
     pause = threading.Event()
-    while True:
+    while threading.main_thread().is_alive():
         pause.wait(0.001)
         os.kill(os.getpid(), _number)
 
@@ -61,7 +62,7 @@ def profile(frame, event, _argument):
     _seen += 1
     if _seen == _moment:
         sys.setprofile(None)
-        threading.Thread(target=hail, daemon=True).start()
+        threading.Thread(target=hail).start()
         os.kill(os.getpid(), _number)
 
 from gpucluster import process
