@@ -263,7 +263,7 @@ def _topology(seen: Measurements, expected: Expectation, node: str) -> CheckOutc
     unplaced = switch in ("", root_switch(pool), unplaced_switch(pool))
     evidence = {"switch": switch, "desired": desired}
     if switch == desired or (unplaced and where is None):
-        return CheckOutcome(Status.PASS, switch if where else "its host reports no place", evidence)
+        return CheckOutcome(Status.PASS, switch if where else "no place is reported", evidence)
     if where is None:
         return CheckOutcome(Status.WARN, f"is below {switch}, and its host reports no place", evidence)
     if unplaced:
