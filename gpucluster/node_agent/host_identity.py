@@ -22,6 +22,8 @@ from pathlib import Path
 from gpucluster.node_agent import programs
 from gpucluster.node_agent.errors import AgentError, report
 
+#: The lines around the part of authorized_keys that gpucluster writes.
+BEGIN, END = "# BEGIN gpucluster\n", "# END gpucluster\n"
 REMOVED = """
 /etc/ssh/ssh_host_* /root/.ssh /root/.bash_history /root/.ansible /etc/gpucluster/authority
 /etc/gpucluster/node.conf /etc/munge/munge.key /etc/munge/munge.key.next
@@ -74,7 +76,7 @@ def controllers_key(text: str) -> str:
     Args:
         text: of authorized_keys.
     """
-    match = re.search(r"^(# BEGIN gpucluster\n)(.*?)(^# END gpucluster$\n?)", text, re.MULTILINE | re.DOTALL)
+    match = re.search(rf"^({BEGIN})(.*?)(^{END.rstrip()}$\n?)", text, re.MULTILINE | re.DOTALL)
     if match is None:
         return ""
     begin, lines, end = match.groups()

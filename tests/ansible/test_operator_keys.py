@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from gpucluster.node_agent.standby import operator_keys
 from tests.ansible.in_container import Host
 from tests.ansible.in_container import host as in_container
 from tests.ansible.loading import ANSIBLE, load, read, tasks_of
@@ -90,6 +91,13 @@ def test_a_key_that_has_left_goes_one_that_is_new_comes_and_a_former_one_comes_b
     assert host.read(ROOT) == f"{REFUSES} {SECOND} bob\n"
     assert host.play(tasks, {}).changed == 0
 
+    # The standby, which no role configures, comes to the same.
+    standby = operator_keys.rewritten(before[0], [f"{SECOND} bob", new], launched)
+    role = [operator_keys.words(line) for line in host.read(USER).splitlines() if line != CONTROLLERS]
+    assert [words for words in role if words] == [
+        words for line in standby.splitlines() if (words := operator_keys.words(line))
+    ]
+
     host.play(configured([FIRST, SECOND], launched), {})
     assert host.read(USER) == f"{SECOND} bob\n{THIRD} by hand\n" + block(FIRST, SECOND)
 
@@ -108,6 +116,14 @@ def test_without_a_key_in_cluster_yml_no_key_is_taken_away(host: Host) -> None:
 
 def test_the_fact_has_the_keys_of_the_launch_as_cloud_init_records_them(tmp_path: Path) -> None:
     document = {"v1": {"public_ssh_keys": [f"{SECOND} bob", FIRST]}, "ds": {}}
-    assert facts.launch_keys(json.dumps(document)) == sorted([FIRST, SECOND])
+    record = tmp_path / "run/cloud-init/instance-data.json"
+    record.parent.mkdir(parents=True)
+    record.write_text(json.dumps(document))
+    assert (
+        facts.launch_keys(record.read_text())
+        == sorted([FIRST, SECOND])
+        == sorted(operator_keys.launched_with(tmp_path))
+    )
     for text in ("", "{", "[]", '{"v1": {}}', '{"v1": {"public_ssh_keys": null}}'):
-        assert facts.launch_keys(text) == []
+        record.write_text(text)
+        assert (facts.launch_keys(text), operator_keys.launched_with(tmp_path)) == ([], frozenset())

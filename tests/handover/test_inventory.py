@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from gpucluster import handover
 from gpucluster.artifacts.releases import ReleaseSet
@@ -13,6 +14,22 @@ from gpucluster.spec import ClusterSpec, load
 GOLDEN = Path(__file__).parents[1] / "golden" / "oci_private"
 
 
+def _inventory(spec: ClusterSpec, outputs: handover.Outputs) -> dict[str, Any]:
+    """The group of all hosts, without nodes and without keys."""
+    everything = inventory(
+        spec,
+        outputs,
+        {},
+        autoscaling=None,
+        operator_keys=(),
+        person_keys={person.name: () for person in spec.users.people},
+        hardware_emulated=False,
+        software=ReleaseSet(None, ()),
+    )
+    found: dict[str, Any] = everything["all"]
+    return found
+
+
 def test_the_clusters_own_hosts_and_networks_are_reached_without_the_proxy() -> None:
     spec = load(GOLDEN / "cluster.yml")
     outputs = handover.Outputs.parse(json.loads((GOLDEN / "outputs.json").read_text()))
@@ -20,17 +37,7 @@ def test_the_clusters_own_hosts_and_networks_are_reached_without_the_proxy() -> 
         update={"proxy": "http://proxy.example:3128", "no_proxy": (".corp.example", "localhost")}
     )
     spec = spec.model_copy(update={"software": software})
-    people = {person.name: () for person in spec.users.people}
-    given = inventory(
-        spec,
-        outputs,
-        {},
-        autoscaling=None,
-        operator_keys=(),
-        person_keys=people,
-        hardware_emulated=False,
-        software=ReleaseSet(None, ()),
-    )["all"]["vars"]["base_proxy"]
+    given = _inventory(spec, outputs)["vars"]["base_proxy"]
     assert given["url"] == "http://proxy.example:3128"
     hosts = (outputs.controller, *outputs.login)
     assert given["hosts"] == [text for host in hosts for text in (host.name, host.private_ip)]
@@ -44,17 +51,7 @@ def test_what_opens_a_cluster_for_its_users_reaches_the_roles() -> None:
     outputs = handover.Outputs.parse(json.loads((GOLDEN / "outputs.json").read_text()))
 
     def seen(spec: ClusterSpec) -> tuple[bool, bool]:
-        people = {person.name: () for person in spec.users.people}
-        given = inventory(
-            spec,
-            outputs,
-            {},
-            autoscaling=None,
-            operator_keys=(),
-            person_keys=people,
-            hardware_emulated=False,
-            software=ReleaseSet(None, ()),
-        )["all"]["vars"]
+        given = _inventory(spec, outputs)["vars"]
         return given["slurm_login_needs_job"], given["base_hide_processes"]
 
     careful = load(GOLDEN / "cluster.yml")
@@ -78,16 +75,7 @@ def test_exporters_answer_the_login_node_that_has_prometheus() -> None:
     def seen(host: str) -> tuple[tuple[str, str], str]:
         monitoring = usual.monitoring.model_copy(update={"enabled": True, "host": host})
         spec = usual.model_copy(update={"monitoring": monitoring})
-        given = inventory(
-            spec,
-            outputs,
-            {},
-            autoscaling=None,
-            operator_keys=(),
-            person_keys={person.name: () for person in spec.users.people},
-            hardware_emulated=False,
-            software=ReleaseSet(None, ()),
-        )["all"]["vars"]
+        given = _inventory(spec, outputs)["vars"]
         found = given["monitoring_host"], given["monitoring_host_address"]
         return found, handover.node_fingerprint(spec, outputs, next(iter(spec.pools)))
 
@@ -106,17 +94,7 @@ def test_with_a_standby_all_hosts_find_the_controller_at_the_address_that_moves(
 
     def seen(**service: str) -> tuple[dict[str, str], str, str, tuple[str, ...]]:
         outputs = handover.Outputs.parse({**raw, "service": {"address": "10.9.9.9", **service}})
-        people = {person.name: () for person in spec.users.people}
-        made = inventory(
-            spec,
-            outputs,
-            {},
-            autoscaling=None,
-            operator_keys=(),
-            person_keys=people,
-            hardware_emulated=False,
-            software=ReleaseSet(None, ()),
-        )["all"]
+        made = _inventory(spec, outputs)
         (controller,) = made["children"]["controller"]["hosts"].values()
         names = {host["name"]: host["address"] for host in made["vars"]["gpucluster_hosts"]}
         pools = tuple(handover.node_fingerprint(spec, outputs, pool) for pool in spec.pools)

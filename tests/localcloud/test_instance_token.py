@@ -20,8 +20,7 @@ from gpucluster.localcloud.kubernetes import tokens
 from gpucluster.node_agent.errors import Failed, Refused
 from gpucluster.node_agent.kubernetes import instance_token
 from tests.localcloud.api.test_container_engine import cluster
-from tests.localcloud.api_harness import running
-from tests.localcloud.metadata.test_service import Site
+from tests.localcloud.metadata.test_service import Site, site_in
 
 pytestmark = pytest.mark.slow
 
@@ -30,11 +29,8 @@ _number = itertools.count()
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    home = tmp_path_factory.mktemp("cloud")
-    with running(home) as api:
-        made = Site(home, api)
+    with site_in(tmp_path_factory.mktemp("cloud")) as made:
         yield made
-        made.cloud.close()
 
 
 @pytest.fixture(scope="module")

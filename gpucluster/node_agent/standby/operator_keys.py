@@ -9,8 +9,8 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from gpucluster.node_agent.foreign_folder import Folder
+from gpucluster.node_agent.host_identity import BEGIN, END
 
-BEGIN, END = "# BEGIN gpucluster\n", "# END gpucluster\n"
 #: cloud-init's record of the instance, which it writes at each boot.
 #: https://docs.cloud-init.io/en/latest/explanation/instancedata.html
 _INSTANCE_DATA = "run/cloud-init/instance-data.json"

@@ -21,19 +21,15 @@ from gpucluster.cloud.credentials.principals import Principal
 from gpucluster.errors import CloudError, EnvironmentFault
 from tests.addresses import free_port
 from tests.doubles.ci_system import CiSystem
-from tests.localcloud.api_harness import running
-from tests.localcloud.metadata.test_service import Site
+from tests.localcloud.metadata.test_service import Site, site_in
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    home = tmp_path_factory.mktemp("cloud")
-    with running(home) as api:
-        made = Site(home, api)
+    with site_in(tmp_path_factory.mktemp("cloud")) as made:
         yield made
-        made.cloud.close()
 
 
 def permit(site: Site, ocid: str, statement: str) -> None:

@@ -16,19 +16,16 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from gpucluster.localcloud.auth.instance_principals import Principal, PrincipalAuthority
 from gpucluster.localcloud.auth.signing import SignatureRefused
-from tests.localcloud.api_harness import refused, running
-from tests.localcloud.metadata.test_service import Site, client
+from tests.localcloud.api_harness import refused
+from tests.localcloud.metadata.test_service import Site, client, site_in
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    home = tmp_path_factory.mktemp("cloud")
-    with running(home) as api:
-        made = Site(home, api)
+    with site_in(tmp_path_factory.mktemp("cloud")) as made:
         yield made
-        made.cloud.close()
 
 
 # --- the identity of an instance -----

@@ -80,13 +80,23 @@ class Site:
             thread.join()
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    home = tmp_path_factory.mktemp("cloud")
+@contextmanager
+def site_in(home: Path) -> Iterator[Site]:
+    """A site whose local cloud runs until the block ends.
+
+    Args:
+        home: of the local cloud.
+    """
     with running(home) as api:
         made = Site(home, api)
         yield made
         made.cloud.close()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with site_in(tmp_path_factory.mktemp("cloud")) as made:
+        yield made
 
 
 # --- documents -----
