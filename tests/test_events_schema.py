@@ -2,7 +2,7 @@
 
 `golden/event_schemas/` has each version as it was first published. What has changed since may only be more. A change that
 breaks it needs another `VERSION` in gpucluster/events_schema.py; UPDATE_GOLDEN=1 writes the file of a new version, and
-never an old one again. That the reference has the current one is in tests/golden/test_generated.py.
+never an old one again. The reference has the current one (tests/golden/test_generated.py).
 """
 
 from __future__ import annotations
