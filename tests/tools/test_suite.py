@@ -184,7 +184,7 @@ def test_a_signal_that_comes_while_a_stage_is_started_ends_it(
         return child
 
     popen = subprocess.Popen
-    monkeypatch.setattr(suite.subprocess, "Popen", start)
+    monkeypatch.setattr("subprocess.Popen", start)
     waits = Stage("waits", ["tail", "-f", "/dev/null"], tests=False)
     [result] = suite.run([waits], tmp_path, tmp_path)
     assert result.interrupted
