@@ -61,6 +61,17 @@ _DATA: Mapping[EventKind, Mapping[str, Any]] = {
         "dependentRequired": {"error": ["what", "where", "hint", "exit_code"]},
     },
 }
+#: What `logs HOST --follow` prints is not an event: it has no end, and no time of its own.
+_LINE = {
+    **_OBJECT,
+    "description": "A line of a journal, of `logs HOST --follow` alone. `on_event` has none.",
+    "properties": {
+        "kind": {"const": "line"},
+        "host": {**_TEXT, "description": "The host whose journal it is."},
+        "line": {**_TEXT, "description": "The line as journalctl prints it."},
+    },
+    "required": ["kind", "host", "line"],
+}
 #: The name of a result is that of the command, which is empty where a command line has none.
 _REQUIRED = {
     kind: ["time", "kind", "name", "status", *(["data"] if "required" in _DATA[kind] else [])] for kind in EventKind
@@ -73,13 +84,14 @@ def event_schema() -> Mapping[str, object]:
     Its `$id` ends with the version. Within a version, properties, kinds and statuses may be added; none is removed, and
     none gets another type. A program ignores what it does not know.
     """
+    definitions = {**{str(kind.value): _of_kind(kind) for kind in EventKind}, "line": _LINE}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": f"urn:gpucluster:events:{VERSION}",
         "title": f"Events of gpucluster, version {VERSION}",
         "description": "One line of `--output json`, and what `Event.to_dict()` returns. Empty fields are left out.",
-        "oneOf": [{"$ref": f"#/$defs/{kind}"} for kind in EventKind],
-        "$defs": {str(kind.value): _of_kind(kind) for kind in EventKind},
+        "oneOf": [{"$ref": f"#/$defs/{kind}"} for kind in definitions],
+        "$defs": definitions,
     }
 
 
