@@ -1,8 +1,8 @@
 """The schema of events is a promise to programs: within a version nothing is removed, and nothing gets another type.
 
 `golden/event_schemas/` has each version as it was first published. What has changed since may only be more. A change
-that breaks it needs another `VERSION` in gpucluster/events_schema.py; UPDATE_GOLDEN=1 writes the file of a new version, and
-never an old one again. The reference has the current one (tests/golden/test_generated.py).
+that breaks it needs another `VERSION` in gpucluster/events_schema.py; UPDATE_GOLDEN=1 writes the file of a new version,
+and never an old one again. The reference has the current one (tests/golden/test_generated.py).
 """
 
 from __future__ import annotations
