@@ -61,7 +61,8 @@ class Cancellation:
         """Call a function in this thread, so that `cancel` ends it.
 
         Args:
-            function: a method of a `Cluster`, or any function that calls some.
+            function: a method of a `Cluster`, or any function that calls some. An iterator that it returns is not
+                covered: read it in the function.
             args: its arguments.
             kwargs: its arguments by name.
 
