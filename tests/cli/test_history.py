@@ -21,6 +21,7 @@ from gpucluster.process import Completed
 from gpucluster.spec import template
 from gpucluster.workspace.run import run
 from tests.doubles.controller import Asked, ControllerDouble, said
+from tests.event_lines import require_valid
 
 NAME = "20260101T030405-abcdef"
 LINE = "2026-11-29T01:00:00.000001+00:00 compute-1 a[1]: one"
@@ -227,5 +228,6 @@ def test_new_lines_of_a_host_are_shown_as_they_come(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(ControllerConnection, "ssh_argv", lambda _self, _host, _command: argv)
     assert _run("logs", "compute-1", "--follow").stdout == f"{LINE}\ntwo \\x1b[2J\n"
     rows = [json.loads(line) for line in _run("logs", "compute-1", "--follow", "-o", "json").stdout.splitlines()]
+    require_valid(rows)
     assert rows[0] == {"kind": "line", "host": "compute-1", "line": LINE}
     assert rows[1]["line"] == "two \x1b[2J"

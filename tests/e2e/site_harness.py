@@ -26,6 +26,7 @@ from gpucluster.localcloud.engine import link_local
 from gpucluster.localcloud.engine.protocol import LABEL_HOME
 from gpucluster.ssh.sockets import Sockets
 from tests.addresses import free_range
+from tests.event_lines import PASSES_ON, require_valid
 from tests.waiting import PATIENCE_S, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -139,6 +140,8 @@ class Site:
         )
         assert "Traceback" not in done.stdout, done.stdout
         events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        if words[0] not in PASSES_ON:
+            require_valid(events)
         return done.returncode, events
 
     def plain(self, *words: str) -> subprocess.CompletedProcess[str]:
