@@ -25,6 +25,7 @@ FOREIGN: dict[str, dict[str, str]] = {
         "locked": "/etc",
         "stop_all": "/run/user: names",
     },
+    "controller/grafana_password.py": {"of": "/etc/gpucluster"},
     "controller/share.py": {},
     "controller/users/homes.py": {},
     "autoscaler/daemon/join.py": {
@@ -62,6 +63,8 @@ OWN = {
     "controller/munge_keys.py": "/etc/gpucluster",
     "controller/rotation.py": "/etc/gpucluster",
     "controller/rest_key.py": "/etc/gpucluster",
+    "controller/directory_authority.py": "/etc/gpucluster",
+    "node_agent/directory_authority.py": "/etc/gpucluster, and a folder of its own",
     "node_agent/directory_password.py": "/etc/sssd",
     "node_agent/host_keys.py": "/etc/ssh",
     "controller/host_keys.py": "/etc/gpucluster",
