@@ -46,6 +46,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "versions": ("gpucluster.node_agent.versions", "versions of Slurm, container runtimes, the driver and others here"),
     "facts": ("gpucluster.node_agent.facts.__main__", "the facts of this host that `gpucluster verify` judges"),
     "drift": ("gpucluster.node_agent.drift.__main__", "what on this host is not as the last apply left it"),
+    "journal": ("gpucluster.node_agent.journal", "print the lines of this host's journal that the controller lacks"),
     "support": ("gpucluster.node_agent.support", "print what a support bundle takes from this host, as one line"),
     "check": ("gpucluster.node_agent.checks.__main__", "check this host: GPUs, RDMA, services, file systems"),
 }  # fmt: skip
