@@ -19,9 +19,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "host-keys": ("gpucluster.node_agent.host_keys", "other ssh host keys for this host"),
     "munge-key": ("gpucluster.node_agent.munge_key", "the munge key of this host, from the controller"),
-    "directory-password": (
-        "gpucluster.node_agent.directory_password", "the password with which this host binds to the directory",
-    ),
+    "directory-password": ("gpucluster.node_agent.directory_password", "this host's password for the directory"),
     "rootless": ("gpucluster.node_agent.rootless_containers", "prepare a user's rootless containers"),
     "home-files": ("gpucluster.node_agent.home_files", "count the files of users on the home share"),
     "seal": ("gpucluster.node_agent.host_identity", "remove the identity of a host before its disk becomes an image"),

@@ -31,7 +31,7 @@ def lines_after(cursor: str, since: float) -> dict[str, Any]:
 
     Args:
         cursor: of the last line that is known; empty if none is.
-        since: from when on, in seconds since 1970, where there is no such cursor: a host that was made anew has another
+        since: from when on, in seconds since 1970, where there is no such cursor: a new boot volume has another
             journal.
 
     Raises:

@@ -1,7 +1,7 @@
 """Lines of the hosts' journals: of one host, or of one job on all its hosts (`gpucluster logs HOST|JOB`). Reads only.
 
 The journals are those of the hosts themselves, read by their journalctl. With `logs.keep_days` the controller has a
-copy of all of them, which is read where a host is gone, does not answer, or was made anew since. A host may write what
+copy of all of them, which is read where a host is gone, does not answer, or was replaced since. A host may write what
 it likes into its own journal, and nothing into another's: lines are taken from the host that was asked, whatever name
 stands in them.
 """
@@ -260,7 +260,7 @@ class HostLogs:
             own = self._lines(host, _in_its_time(times, chosen))
         except (ToolError, InputError) as caught:
             error = caught
-        # A node that was made anew since has none of that time.
+        # A node that was replaced since has none of that time.
         if not own and self._spec.logs.keep_days:
             begin, end = _times_of(times.started, times.ended, chosen)
             with suppress(ToolError):

@@ -40,7 +40,7 @@ def test_it_goes_on_after_the_cursor(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert log.read_text().split()[-1] == "--since=@5"
 
 
-def test_a_journal_that_was_made_anew_is_read_from_the_time_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_journal_is_read_from_the_time_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = asked(tmp_path, monkeypatch, f"{LINE}\n-- cursor: s=3\n")
     assert journal.lines_after("s=gone", 7.0)["lines"] == [LINE]
     assert log.read_text().split()[-1] == "--since=@7"

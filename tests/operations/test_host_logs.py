@@ -144,7 +144,7 @@ def test_kept_lines_are_asked_for_without_a_shell_reading_them() -> None:
     }  # fmt: skip
 
 
-def test_a_job_has_kept_lines_of_the_hosts_that_are_gone_and_of_those_made_anew() -> None:
+def test_a_job_has_kept_lines_of_the_hosts_that_are_gone_and_of_those_replaced() -> None:
     asked: list[Asked] = []
     answer = logs(ControllerDouble(copy(asked)), KEEPS).of_job("12", LogFilter(grep="x"))
     assert answer.lines == (GONE, GONE)

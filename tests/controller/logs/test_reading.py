@@ -45,7 +45,7 @@ def store(tmp_path: Path) -> LogStore:
         ({"grep": "XID"}, []),
         ({"grep": "Xid"}, LINES[:1]),
         ({"grep": "alice"}, LINES[1:3]),
-        # Not the time, which is no part of the message.
+        # Not the time, which is not a part of the message.
         ({"grep": "2026"}, []),
     ],
 )
@@ -72,7 +72,7 @@ def test_lines_are_chosen_by_time(store: LogStore, since: str, until: str, expec
 
 @needs_systemd
 @pytest.mark.parametrize("since", ["soon", "-", "2026-13-01", "--help", "@", "1; rm -rf /"])
-def test_a_time_that_is_none_is_refused(store: LogStore, since: str) -> None:
+def test_a_bad_time_is_refused(store: LogStore, since: str) -> None:
     with pytest.raises(Refused, match="the time can't be read"):
         read(store, Choice("gpu-1", since=since))
 

@@ -59,7 +59,7 @@ def test_an_interrupted_first_round_of_a_day_is_there_once(store: LogStore) -> N
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"cursor": "x"}', '{"cursor": "x", "collected": [], "day": 1}'])
-def test_a_record_that_can_not_be_read_begins_anew(store: LogStore, text: str) -> None:
+def test_after_a_record_that_can_not_be_read_lines_are_kept_as_at_first(store: LogStore, text: str) -> None:
     store.add("gpu-1", ["a"], "c1", 10.0, DAY)
     (store.folder / "gpu-1" / "position.json").write_text(text)
     assert store.position("gpu-1") == Position()
