@@ -17,9 +17,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "host-certificate": ("gpucluster.node_agent.host_certificates", "certificates for the ssh host keys of hosts"),
     "host-keys": ("gpucluster.node_agent.host_keys", "other ssh host keys for this host"),
     "munge-key": ("gpucluster.node_agent.munge_key", "the munge key of this host, from the controller"),
-    "directory-password": (
-        "gpucluster.node_agent.directory_password", "the password with which this host binds to the directory",
-    ),
+    "directory-password": ("gpucluster.node_agent.directory_password", "this host's password for the directory"),
     "directory-authority": ("gpucluster.node_agent.directory_authority", "the CA of the directory, for this host"),
     "rootless": ("gpucluster.node_agent.rootless_containers", "prepare a user's rootless containers"),
     "home-files": ("gpucluster.node_agent.home_files", "count the files of users on the home share"),
@@ -45,6 +43,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "versions": ("gpucluster.node_agent.versions", "versions of Slurm, container runtimes, the driver and others here"),
     "facts": ("gpucluster.node_agent.facts.__main__", "the facts of this host that `gpucluster verify` judges"),
     "drift": ("gpucluster.node_agent.drift.__main__", "what on this host is not as the last apply left it"),
+    "journal": ("gpucluster.node_agent.journal", "print the lines of this host's journal that the controller lacks"),
     "support": ("gpucluster.node_agent.support", "print what a support bundle takes from this host, as one line"),
     "check": ("gpucluster.node_agent.checks.__main__", "check this host: GPUs, RDMA, services, file systems"),
 }  # fmt: skip

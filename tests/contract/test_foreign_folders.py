@@ -52,6 +52,7 @@ OWN = {
     "node_agent/checks/": "/var/lib/gpucluster/checks, and a folder of its own",
     "node_agent/compiled.py": "/var/cache/gpucluster",
     "node_agent/exporter/": "/run/gpucluster, and pipes",
+    "controller/logs/": "/var/lib/gpucluster/logs, of root",
     "controller/health/": "/var/lib/gpucluster-health, its own service",
     "node_agent/state_volume/mounting.py": "the volume of the controller, and directories of root and of services",
     "node_agent/standby/": "the system of the standby: folders of root and of services",

@@ -24,6 +24,7 @@ from gpucluster.autoscaler.daemon.metrics import Metrics
 from gpucluster.controller.backup import schedule
 from gpucluster.controller.drift import watch
 from gpucluster.controller.health import metrics as health
+from gpucluster.controller.logs import collect
 from gpucluster.controller.monitor import slurm_metrics
 from gpucluster.dashboards import metrics, nominal
 from gpucluster.events_schema import event_schema_text
@@ -200,6 +201,7 @@ def _metric_tables() -> dict[str, str]:
         "health": metrics.table(health._HELP),
         "backup": metrics.table(schedule.METRICS),
         "drift": metrics.table(watch.METRICS),
+        "logs": metrics.table(collect.METRICS),
         "standby": metrics.table(keeping.METRICS),
         "autoscaler": metrics.table(autoscaler),
         "others": others,
