@@ -81,7 +81,12 @@ from gpucluster.drift.model import (
 )
 from gpucluster.operations.exposure import Exposure as Exposure, HostExposure as HostExposure
 from gpucluster.operations.generated_keys import GeneratedKey as GeneratedKey, GeneratedKeys as GeneratedKeys
-from gpucluster.operations.host_logs import JobLines as JobLines, JobTimes as JobTimes, LogFilter as LogFilter
+from gpucluster.operations.host_logs import (
+    JobLines as JobLines,
+    JobTimes as JobTimes,
+    KeptLines as KeptLines,
+    LogFilter as LogFilter,
+)
 from gpucluster.operations.job_reports import JobReports as JobReports
 from gpucluster.operations.jobs import (
     CancelledJob as CancelledJob,

@@ -20,6 +20,7 @@ from enum import StrEnum
 from typing import Any
 
 from gpucluster import cancellation
+from gpucluster.node_agent.checks.model import Status as CheckStatus
 
 
 class EventKind(StrEnum):
@@ -55,7 +56,7 @@ STATUSES: Mapping[EventKind, tuple[str, ...]] = {
     EventKind.PHASE: tuple(PhaseStatus),
     EventKind.RESOURCE: (),
     EventKind.TASK: ("ok", "changed", "failed", "unreachable", "skipped"),
-    EventKind.CHECK: ("pass", "warn", "fail", "unknown", "skip"),
+    EventKind.CHECK: tuple(status.value for status in CheckStatus),
     EventKind.LOG: (*LogLevel, "scaling", "waiting"),
     EventKind.RESULT: (),
 }

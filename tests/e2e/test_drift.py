@@ -384,7 +384,7 @@ def test_a_host_that_is_off_is_named_and_one_that_does_not_answer_is_not_clean(s
     clean(site)
     # The next round goes on behind the last line, in the journal of another boot.
     _collect(site, f"logger -t planted after {PLANTED}")
-    lines = site.good("logs", NODE, "--kept", "--grep", f"planted: (after )?{PLANTED}")["lines"]
+    lines = site.good("logs", NODE, "--kept", "--grep", rf"planted\[\d+\]: (after )?{PLANTED}")["lines"]
     assert [line.partition(": ")[2] for line in lines] == [PLANTED, f"after {PLANTED}"]
 
 
@@ -397,7 +397,7 @@ def _collect(site: Site, on_node: str) -> None:
 
 def _kept_lines(site: Site) -> None:
     """A host that is off is shown from what the controller has kept."""
-    found = site.good("logs", NODE, "--grep", f"planted: {PLANTED}", "--since", "-1d")
+    found = site.good("logs", NODE, "--grep", rf"planted\[\d+\]: {PLANTED}", "--since", "-1d")
     assert [line.partition(": ")[2] for line in found["lines"]] == [PLANTED]
     assert found["collected"] > 0
     assert {CONTROLLER, NODE} <= set(site.good("logs", "--kept")["kept"])

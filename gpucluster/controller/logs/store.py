@@ -63,7 +63,7 @@ class LogStore:
         return sorted(each.name for each in self.folder.iterdir() if each.is_dir() and HOST.fullmatch(each.name))
 
     def position(self, host: str) -> Position:
-        """How far the lines of a host are kept. Where its record can't be read, from the beginning: lines may be there twice."""
+        """How far the lines of a host are kept. Where its record can't be read, lines may be there twice."""
         try:
             found = bounded.load(self.folder / host / _RECORD)
             return Position(str(found["cursor"]), float(found["collected"]), str(found["day"]), int(found["size"]))
