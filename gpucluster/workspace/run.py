@@ -15,6 +15,7 @@ from gpucluster.errors import (
     EXIT_REPLACEMENT,
     GpuClusterError,
     Interrupted,
+    NewerReleaseError,
 )
 from gpucluster.events import Event, EventKind, PhaseStatus, Sink
 from gpucluster.paths import ClusterPaths
@@ -121,7 +122,8 @@ def run(command: str, paths: ClusterPaths, on_event: Sink) -> Iterator[Run]:
                 f"{command} was interrupted", hint=f"{lost}: run the same command again to continue"
             ) from None
         except GpuClusterError as error:
-            refused = error.exit_code in _NOTHING_CHANGED and not _AFTER_TERRAFORM & {*this.phases}
+            before = error.exit_code in _NOTHING_CHANGED or isinstance(error, NewerReleaseError)
+            refused = before and not _AFTER_TERRAFORM & {*this.phases}
             this.close(RunStatus.REFUSED if refused else RunStatus.FAILED, str(error))
             raise
         except BaseException as error:  # of any kind: the run log has it, and it is raised again
