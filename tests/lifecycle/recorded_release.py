@@ -123,6 +123,18 @@ def restored(example: Path, scratch: Path) -> Iterator[Site]:
         yield Site(folder, api)
 
 
+def as_of_format_1(state: dict[str, Any]) -> dict[str, Any]:
+    """A state of Terraform with the outputs that 0.1.0 stores. Those of a cluster that has nothing it does not know."""
+    added = {"cluster": ("standby", "state_volume_id"), "identity": ("release", "physical_hosts", "reported_hosts")}
+    outputs = {}
+    for name, left_out in added.items():
+        output = state["outputs"][name]
+        kept = {key: value for key, value in output["value"].items() if key not in left_out}
+        kinds = {key: kind for key, kind in output["type"][1].items() if key not in left_out}
+        outputs[name] = {"value": {**kept, "contract_version": 1}, "type": ["object", kinds]}
+    return {**state, "serial": state["serial"] + 1, "outputs": outputs}
+
+
 def record(target: Path) -> None:
     """Build the cluster, and write what this release stores of it."""
     with tempfile.TemporaryDirectory(prefix="gpucluster-") as name:
