@@ -18,7 +18,7 @@ from gpucluster.cloud import clusters
 from gpucluster.cloud.clusters import Sighting
 from gpucluster.cloud.lock_tag import carrier
 from gpucluster.cloud.providers import CloudProvider
-from gpucluster.errors import CloudError, OtherClusterError
+from gpucluster.errors import CloudError, EnvironmentFault, OtherClusterError
 from gpucluster.events import Sink, info, warn
 from gpucluster.handover import ownership
 from gpucluster.handover.ownership import FolderFacts
@@ -32,7 +32,7 @@ from gpucluster.terraform.runner import Terraform
 from gpucluster.terraform.state import StateContents, on_this_machine
 from gpucluster.text import printable
 from gpucluster.waiting import wait_until
-from gpucluster.workspace.saved_state import SavedIdentity, SavedState
+from gpucluster.workspace.saved_state import SavedIdentity, SavedRelease, SavedState
 
 # OCI's limit for the value of a tag.
 _LONGEST_TAG = 256
@@ -158,6 +158,10 @@ class Ownership:
         self._has_hosts = any(each.kind == "instance" and each.state not in GONE for each in sightings)
         known = handover.Identity.parse(contents.outputs)
         self._compare_releases(known.release)
+        if known.release and not only_look:
+            found = SavedRelease(int(contents.outputs["identity"]["contract_version"]), known.release)
+            with suppress(EnvironmentFault):  # a cache: another machine may have applied it since
+                self._saved.release = found
         saved = self._saved_here()
         if known.id and known.id == self._id:
             self._origin = known.origin
