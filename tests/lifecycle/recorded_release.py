@@ -57,8 +57,8 @@ _FOLDER, _HOME, _MACHINE, _ORIGIN = "/home/ann/demo", "/home/ann/cloud", "workst
 class Site:
     """A cluster in a folder, whose hosts do not exist."""
 
-    def __init__(self, folder: Path, api: Api) -> None:
-        self.api = api
+    def __init__(self, folder: Path, api: Api, release: str = __version__) -> None:
+        self.api, self.release = api, release
         self.events: list[Event] = []
         self.paths = ClusterPaths.of(folder / "cluster.yml")
         self.saved = SavedState(self.paths)
@@ -120,7 +120,7 @@ def restored(example: Path, scratch: Path) -> Iterator[Site]:
         (home / "null" / name).parent.mkdir(parents=True, exist_ok=True)
         (home / "null" / name).write_text(text)
     with running(home) as api:
-        yield Site(folder, api)
+        yield Site(folder, api, example.name)
 
 
 def as_of_format_1(state: dict[str, Any]) -> dict[str, Any]:

@@ -112,6 +112,11 @@ def test_the_saved_files_are_read(site: Site) -> None:
     ]  # fmt: skip
     assert saved.compartment == site.api.tenancy
     assert saved.release.format <= formats.CLUSTER_FORMAT
+    # A command that needs no state names the release, too.
+    ownership = site.cluster._parts.identity.ownership
+    ownership.require(state=False)
+    ownership.require(state=False)
+    assert [event.message.partition(" has applied")[0] for event in site.events] == [f"gpucluster {site.release}"]
     assert json.loads(next(site.paths.runs.glob("*.json")).read_text())["command"] == "apply"
 
 
