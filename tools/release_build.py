@@ -14,6 +14,7 @@ import argparse
 import hashlib
 import os
 import re
+import resource
 import shlex
 import shutil
 import subprocess
@@ -171,7 +172,10 @@ def make_image(root: Path, target: Path, base: str, options: Sequence[str]) -> s
         words = [f"--label=org.opencontainers.image.{key}={value}" for key, value in labels.items()]
         command = ["podman", "build", f"--build-arg=BASE={base}", f"--timestamp={epoch}", f"--tag={image}"]
         run([*command, *words, *options, source], root)
-    printed = run(["podman", "run", "--rm", "--network=none", image, "gpucluster", "--version"], root)
+    # The limits of this process: podman asks for larger ones, which not every machine permits.
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    limits = ["--network=none", "--cap-drop=all", f"--ulimit=nofile={soft}:{hard}", "--ulimit=nproc=4096:4096"]
+    printed = run(["podman", "run", "--rm", *limits, image, "gpucluster", "--version"], root)
     if version not in printed:
         raise RefusedError(f"the image of {version} prints {printed.strip()!r}")
     file = target / f"gpucluster-{version}-image.tar"
