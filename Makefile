@@ -137,6 +137,15 @@ test-image: $(VENV)/dev.stamp ## build the image of the Containerfile from BASE=
 	GPUCLUSTER_TEST_IMAGE_BASE="$(or $(BASE),docker.io/library/debian:13-slim)" GPUCLUSTER_TEST_IMAGE_OPTIONS="$(OPTIONS)" \
 	  $(BIN)/python -m pytest -n 0 -rs tests/packaging/test_image.py
 
+# The image needs podman and the package indexes: BASE and OPTIONS are as for test-image.
+.PHONY: release
+release: release-wheel ## build what a release consists of, from the commit: source, wheel, image, checksums in dist/release
+	$(BIN)/python -m tools.release_build image dist/release $(if $(BASE),--base "$(BASE)") $(if $(OPTIONS),--options="$(OPTIONS)")
+
+.PHONY: release-wheel
+release-wheel: $(VENV)/dev.stamp ## build source and wheel of the commit twice, compare them, and try the wheel with the locked packages
+	$(BIN)/python -m tools.release_build wheel dist/release
+
 # To build Kubernetes, and to make images of it. Debian 13 has no Go that is old enough for its source.
 KUBERNETES_PACKAGES := conntrack dpkg-dev etcd-client etcd-server gcc golang-1.19-go \
     golang-github-modern-go-reflect2-dev iptables

@@ -15,7 +15,7 @@ that importing gpucluster costs next to nothing.
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 _FUNCTIONS = ("as_json", "event_schema", "load")
 
 

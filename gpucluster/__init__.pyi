@@ -37,6 +37,7 @@ from gpucluster.errors import (
     PreflightFinding as PreflightFinding,
     ProcessError as ProcessError,
     MovedError as MovedError,
+    NewerReleaseError as NewerReleaseError,
     ReplacementError as ReplacementError,
     TerraformError as TerraformError,
     ToolError as ToolError,

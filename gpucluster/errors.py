@@ -17,6 +17,7 @@ All codes are listed here, so that each has one meaning::
     3    (no error)              --detailed-exitcode: plan has changes, or migrate orm leaves something to decide
     4    LockedError             another run holds this cluster
     5    EnvironmentFault        this machine lacks something that is needed
+         `- NewerReleaseError    a newer gpucluster is needed; nothing was changed
     6    DataGuardError          users' data would be lost; pass --delete-data to continue
     7    ReplacementError        nodes would be replaced; pass --replace-nodes to continue
     8    UnconfirmedError        (a PartlyDone) users, groups or a key are changed, but not every host has confirmed
@@ -194,6 +195,10 @@ class EnvironmentFault(GpuClusterError):
     """This machine lacks something that is needed; the hint states how to get it."""
 
     exit_code = EXIT_ENVIRONMENT
+
+
+class NewerReleaseError(EnvironmentFault):
+    """A newer gpucluster has written something in a format that this one does not know. Nothing was changed."""
 
 
 class DataGuardError(GpuClusterError):

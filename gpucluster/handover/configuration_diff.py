@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpucluster import formats
+
 #: The version of the record's format.
 FORMAT = 1
 NOT_KNOWN = "how the hosts are configured is not known: apply configures all of them"
@@ -90,6 +92,20 @@ def record(*, gpucluster: str, content: str, settings: Mapping[str, Any], hosts:
     # As it is read back: two records are equal if their texts are.
     compared: dict[str, Any] = json.loads(json.dumps(made))
     return compared
+
+
+def require_known(recorded: Mapping[str, Any] | None, where: str) -> None:
+    """Refuse to configure hosts that a newer release has configured, if its record can't be read.
+
+    Args:
+        recorded: the configuration record; None if there is none.
+        where: its file.
+
+    Raises:
+        NewerReleaseError: nothing was changed.
+    """
+    release, found = str((recorded or {}).get("gpucluster") or ""), (recorded or {}).get("format")
+    formats.require_known(found, what="the controller's record", where=where, release=release, known=FORMAT)
 
 
 def differences(recorded: Mapping[str, Any] | None, now: Mapping[str, Any]) -> tuple[ConfigurationDifference, ...]:

@@ -6,11 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from gpucluster import formats
 from gpucluster.cloud.members import PoolMember
 from gpucluster.errors import TerraformError
+from gpucluster.handover import earlier_formats
 from gpucluster.rollout.record import RolloutRecord, parse
 
-CONTRACT_VERSION = 1
+#: The format of the outputs `cluster` and `identity`, as terraform/cluster/outputs.tf has it.
+CONTRACT_VERSION = formats.CLUSTER_FORMAT
 #: The parts of the output `identity` that are known only after the hosts were reached.
 RECORDED = ("host_keys", "certificates", "secrets", "physical_hosts", "reported_hosts")
 #: The output with the records of rollouts, by pool, and its type as Terraform's state writes it.
@@ -99,7 +102,7 @@ class ServiceRecord:
 
 @dataclass(frozen=True)
 class Outputs:
-    """The root's output `cluster`, version 1, and `oke`, which is None with another control plane.
+    """The root's output `cluster`, and `oke`, which is None with another control plane.
 
     `controller` is the one in service, and `standby` the host that would go on in its place, None without one. Each
     has the name of what it is now, whatever the cloud calls it.
@@ -157,17 +160,14 @@ class Outputs:
         """Read `terraform output -json`, values only.
 
         Raises:
-            TerraformError: there is no such output, or it is of another version.
+            NewerReleaseError: a newer release has written it.
+            TerraformError: there is no such output, or something is missing in it.
         """
+        outputs = earlier_formats.outputs(outputs)
         cluster = outputs.get("cluster")
         if not isinstance(cluster, Mapping):
             raise TerraformError("the state holds no cluster", hint="Run: gpucluster apply")
-        version = cluster.get("contract_version")
-        if version != CONTRACT_VERSION:
-            raise TerraformError(
-                f"the state has version {version} of the output `cluster`, this gpucluster reads {CONTRACT_VERSION}",
-                hint="Use the gpucluster that ran the last apply",
-            )
+        _require_known("cluster", cluster, outputs)
         service = ServiceRecord.parse(outputs)
         try:
             parsed = cls(
@@ -186,8 +186,8 @@ class Outputs:
                 elastic_compartment_id=cluster.get("elastic_compartment_id") or cluster["compartment_id"],
                 oke=_oke_output(outputs.get("oke")),
                 identity=Identity.parse(outputs).id,
-                standby=_member(cluster["standby"]) if cluster.get("standby") else None,
-                state_volume_id=cluster.get("state_volume_id") or "",
+                standby=_member(cluster["standby"]) if cluster["standby"] else None,
+                state_volume_id=cluster["state_volume_id"] or "",
                 service=replace(service, host=CONTROLLER_HOST),
             )
         except (KeyError, TypeError) as error:
@@ -197,9 +197,10 @@ class Outputs:
 
 @dataclass(frozen=True)
 class Identity:
-    """What a cluster is, as its state has it: the root's output `identity`, version 1.
+    """What a cluster is, as its state has it: the root's output `identity`.
 
     Args:
+        release: the gpucluster that has applied it last; empty if the state does not have it.
         compartment_id: empty if the state does not have it.
         login_keys: the public halves of generated login keys, by user.
         host_keys: the ssh host keys of the controller, the login nodes and the permanent nodes, by OCID.
@@ -223,24 +224,22 @@ class Identity:
     name: str = ""
     id: str = ""
     origin: str = ""
+    release: str = ""
 
     @classmethod
     def parse(cls, outputs: Mapping[str, Any]) -> Identity:
         """Read `terraform output -json`, values only. An empty state has none.
 
         Raises:
-            TerraformError: it is of another version.
+            NewerReleaseError: a newer release has written it.
+            TerraformError: it has no format.
         """
+        outputs = earlier_formats.outputs(outputs)
         identity = outputs.get("identity")
         if not isinstance(identity, Mapping):
             return cls()
-        version = identity.get("contract_version")
-        if version != CONTRACT_VERSION:
-            raise TerraformError(
-                f"the state has version {version} of the output `identity`, this gpucluster reads {CONTRACT_VERSION}",
-                hint="Use the gpucluster that ran the last apply",
-            )
-        texts = {each: str(identity.get(each) or "") for each in ("compartment_id", "name", "id", "origin")}
+        _require_known("identity", identity, outputs)
+        texts = {each: str(identity.get(each) or "") for each in ("compartment_id", "name", "id", "origin", "release")}
         parts = {each: dict(identity.get(each) or {}) for each in ("login_keys", *RECORDED)}
         values: dict[str, Any] = {**texts, **parts}
         return cls(**values)
@@ -254,6 +253,17 @@ class Identity:
     def recorded(self) -> dict[str, dict[str, str]]:
         """What the hosts have reported of themselves, as the variable `recorded` takes it."""
         return {name: dict(getattr(self, name)) for name in RECORDED}
+
+
+def _require_known(name: str, output: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+    version, identity = output.get("contract_version"), outputs.get("identity")
+    if not isinstance(version, int) or version < 1:
+        raise TerraformError(
+            f"the output `{name}` of the state has no format: contract_version is {version}",
+            hint="It is not a state that gpucluster has written, or it is damaged: gpucluster state recover",
+        )
+    release = str(identity.get("release") or "") if isinstance(identity, Mapping) else ""
+    formats.require_known(version, what="Terraform's state", release=release)
 
 
 def rollouts(outputs: Mapping[str, Any]) -> dict[str, RolloutRecord]:

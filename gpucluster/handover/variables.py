@@ -47,6 +47,7 @@ def tfvars(
     rollouts: Mapping[str, RolloutRecord] | None = None,
     controller_address: str = "",
     service: ServiceRecord | None = None,
+    release: str = "",
 ) -> dict[str, Any]:
     """The variables of the root module `terraform/cluster`.
 
@@ -67,12 +68,14 @@ def tfvars(
         rollouts: images that roll through pools, by pool: their nodes have images of their own.
         controller_address: the private address that a new controller takes; empty lets OCI choose.
         service: which of the two hosts is in service, with a standby.
+        release: the version of gpucluster.
     """
     home, data = spec.storage.home, user_data or {}
     return {
         "cluster_name": spec.name,
         "cluster_id": cluster_id,
         "origin": origin,
+        "release": release,
         "region": spec.cloud.region,
         "home_region": home_region or spec.cloud.region,
         "tenancy_id": tenancy_id,

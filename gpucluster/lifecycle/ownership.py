@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
-from gpucluster import handover
+from gpucluster import __version__, formats, handover
 from gpucluster.cloud import clusters
 from gpucluster.cloud.clusters import Sighting
 from gpucluster.cloud.lock_tag import carrier
 from gpucluster.cloud.providers import CloudProvider
-from gpucluster.errors import CloudError, OtherClusterError
+from gpucluster.errors import CloudError, EnvironmentFault, OtherClusterError
 from gpucluster.events import Sink, info, warn
 from gpucluster.handover import ownership
 from gpucluster.handover.ownership import FolderFacts
@@ -32,7 +32,7 @@ from gpucluster.terraform.runner import Terraform
 from gpucluster.terraform.state import StateContents, on_this_machine
 from gpucluster.text import printable
 from gpucluster.waiting import wait_until
-from gpucluster.workspace.saved_state import SavedIdentity, SavedState
+from gpucluster.workspace.saved_state import SavedIdentity, SavedRelease, SavedState
 
 # OCI's limit for the value of a tag.
 _LONGEST_TAG = 256
@@ -41,6 +41,7 @@ _LISTED_TIMEOUT, _LISTED_INTERVAL = 60.0, 1.0
 # Seconds until a run that has begun a cluster of this name a moment later has seen ours, and removed its own one. What
 # it waits for is the launch of its controller.
 _REMOVAL_TIMEOUT = 300.0
+_UPGRADES = "docs/how-to/upgrade-gpucluster.md"
 _NOT_LISTED = "the cloud does not list what this run has made: runs of other machines are not kept out"
 
 
@@ -82,6 +83,7 @@ class Ownership:
         self._has_hosts = False
         self._id = ""
         self._origin = ""
+        self._compared = ""
 
     @property
     def id(self) -> str:
@@ -94,11 +96,15 @@ class Ownership:
         return self._origin
 
     def require_name(self) -> None:
-        """Refuse a folder whose local state, if it has one, is that of another cluster. Asks no service.
+        """Refuse a folder whose local state, if it has one, is that of another cluster, or of a newer release. Asks no
+        service.
 
         Raises:
             OtherClusterError: with both names.
+            NewerReleaseError: this release can't read it.
         """
+        release, file = self._saved.release, str(self._saved.release_file)
+        formats.require_known(release.format, what="this cluster's folder", where=file, release=release.version)
         saved = self._saved.identity
         if self._remote and saved is not None and saved.name != self._spec.name:
             self._saved.forget_hosts()  # a cache of another cluster: the state is asked
@@ -131,6 +137,7 @@ class Ownership:
 
         Raises:
             OtherClusterError: with the facts, and how to name that cluster.
+            NewerReleaseError: a newer release has written the state.
             LockedError: within a run: that of another machine or folder holds the cluster.
             GpuClusterError: the state can't be read, or the cloud refused.
         """
@@ -138,6 +145,7 @@ class Ownership:
             return
         self.require_name()
         if not state and self._saved_fits():
+            self._compare_releases(self._saved.release.version)
             return
         contents = self._contents()
         self._require_name(contents)
@@ -149,6 +157,11 @@ class Ownership:
         self._is_visible = carrier(sightings) is not None
         self._has_hosts = any(each.kind == "instance" and each.state not in GONE for each in sightings)
         known = handover.Identity.parse(contents.outputs)
+        self._compare_releases(known.release)
+        if known.release and not only_look:
+            found = SavedRelease(int(contents.outputs["identity"]["contract_version"]), known.release)
+            with suppress(EnvironmentFault):  # a cache: another machine may have applied it since
+                self._saved.release = found
         saved = self._saved_here()
         if known.id and known.id == self._id:
             self._origin = known.origin
@@ -158,6 +171,24 @@ class Ownership:
             origins = (each.origin for each in sightings if each.identity == self._id)
             self._origin = next(filter(None, origins), "")
         self._proven = state
+
+    def _compare_releases(self, applied: str) -> None:
+        """Announce that another release has applied the cluster last.
+
+        Args:
+            applied: which one; empty if it is not known, as for a cluster that does not exist.
+        """
+        if applied == self._compared or not applied:
+            return
+        self._compared = applied
+        if formats.is_older(__version__, than=applied):
+            text = (
+                f"gpucluster {applied} has applied this cluster last, and this is {__version__}: an apply would take "
+            )
+            warn(self._on_event, "cluster", f"{text}its programs and settings back ({_UPGRADES})")
+        elif formats.is_older(applied):
+            text = f"gpucluster {applied} has applied this cluster last, and this is {__version__}"
+            info(self._on_event, "cluster", f"{text}: `gpucluster apply` upgrades it ({_UPGRADES})")
 
     @property
     def is_visible(self) -> bool:
@@ -290,6 +321,7 @@ class Ownership:
         return self._terraform().contents(damaged_is_empty=True) if local is None else local
 
     def _require_name(self, contents: StateContents) -> None:
+        handover.Identity.parse(contents.outputs)  # what a newer release has written is not looked at
         outputs = [contents.outputs.get(name) for name in ("identity", "cluster")]
         names = {str(output.get("name") or "") for output in outputs if isinstance(output, Mapping)}
         tagged = {tags.cluster(entry.tags) for entry in contents.entries}

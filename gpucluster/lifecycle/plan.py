@@ -27,7 +27,7 @@ from gpucluster.lifecycle.provision import Provisioning, lost_controller, lost_h
 from gpucluster.lifecycle.resize import Scaling
 from gpucluster.lifecycle.saved_plan import SavedPlan, World, digest_of_files
 from gpucluster.operations.configuration_record import ConfigurationRecord
-from gpucluster.operations.controller import ControllerConnection
+from gpucluster.operations.controller import CONFIGURATION_RECORD, ControllerConnection
 from gpucluster.operations.drain import Draining
 from gpucluster.operations.inquiry import Inquiry, InquiryAnswer
 from gpucluster.operations.users import DirectoryClient
@@ -314,11 +314,13 @@ def refuse_what_stays(
 
     Raises:
         InputError: the hosts were configured with something else. Nothing was changed.
+        NewerReleaseError: a newer release has configured them, and its record can't be read.
     """
     try:
         recorded = record.read() if controller.hosts() else None
     except GpuClusterError:
         return None
+    configuration_diff.require_known(recorded, f"{CONFIGURATION_RECORD} on the controller")
     for what in _changes_what_stays(_OnController(recorded), spec):
         hint = "Write what it has, or build another cluster; see docs/how-to/kubernetes.md for what they may share"
         raise InputError(what, where=str(spec.file), hint=hint)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol
 
-from gpucluster import handover
+from gpucluster import __version__, formats, handover
 from gpucluster import preflight as preflights
 from gpucluster.cloud.client import CloudAccess, home_region, refusals
 from gpucluster.cloud.elastic_instances import ElasticInstances
@@ -19,7 +19,7 @@ from gpucluster.cloud.providers import CloudProvider
 from gpucluster.cloud.tagged_resources import TaggedResources
 from gpucluster.errors import CloudError, DataGuardError, InputError, LockedError, OtherClusterError, TerraformError
 from gpucluster.events import Sink, warn
-from gpucluster.handover import ServiceRecord, iam, user_data
+from gpucluster.handover import ServiceRecord, earlier_formats, iam, user_data
 from gpucluster.handover.adoption import CONTROLLER, NETWORK, STANDBY, STATE_ATTACHMENT
 from gpucluster.lifecycle.adoption import Adoption, AdoptionSurvey, Recovered
 from gpucluster.lifecycle.backup_certificate import require_valid_certificate
@@ -38,7 +38,7 @@ from gpucluster.terraform.plan import ResourceChange, TerraformPlan
 from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace.login_keys import LoginKeys
 from gpucluster.workspace.run import Run
-from gpucluster.workspace.saved_state import SavedState
+from gpucluster.workspace.saved_state import SavedRelease, SavedState
 
 
 class TerraformFactory(Protocol):
@@ -266,8 +266,10 @@ class Provisioning:
                 self._ownership.save()
             else:
                 self._ownership.claim(save=to_build)
-            if not (keep_variables and terraform.has_variables):
-                terraform.set_variables(self._variables(terraform))
+            stored = earlier_formats.variables(terraform.variables) if keep_variables else {}
+            terraform.set_variables(stored or self._variables(terraform))
+            if to_build:
+                saved.release = SavedRelease(formats.CLUSTER_FORMAT, __version__)
         return terraform
 
     def _check_compartment(self, terraform: Terraform) -> None:
@@ -740,6 +742,7 @@ class Provisioning:
             rollouts=handover.rollouts(terraform.outputs()),
             controller_address=self._controller_address,
             service=handover.ServiceRecord.parse(terraform.outputs()),
+            release=__version__,
         )
 
     def _standing_compartment(self, terraform: Terraform) -> str:

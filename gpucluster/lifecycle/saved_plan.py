@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpucluster import formats
 from gpucluster.errors import InputError, MovedError
 from gpucluster.node_agent import bounded
 from gpucluster.paths import write_private
@@ -22,8 +23,9 @@ from gpucluster.terraform.plan import ResourceChange
 
 #: The version of the file's format.
 FORMAT = 1
-# Variables of Terraform that differ between machines, or that a first apply chooses at random.
-_OF_THE_MACHINE = ("origin", "cluster_id", "recorded", "login_keys", "freeform_tags")
+# Variables of Terraform that differ between machines, or that a first apply chooses at random; the release is compared
+# by itself.
+_OF_THE_MACHINE = ("origin", "cluster_id", "recorded", "login_keys", "freeform_tags", "release")
 _SHOWN = 20
 
 
@@ -81,6 +83,7 @@ class SavedPlan:
 
         Raises:
             InputError: there is no such file, it is not a plan, or it is of another cluster.
+            NewerReleaseError: a newer release has written it.
         """
         hint = "Make one: gpucluster plan --out FILE"
         try:
@@ -89,6 +92,11 @@ class SavedPlan:
             raise InputError(f"can't read the plan: {error.strerror}", where=str(file), hint=hint) from error
         except ValueError as error:
             raise InputError("this is not a plan of gpucluster", where=str(file), hint=hint) from error
+        if isinstance(content, dict):
+            world = content.get("world")
+            release = str(world.get("gpucluster") or "") if isinstance(world, dict) else ""
+            found = content.get("format")
+            formats.require_known(found, what="this plan", where=str(file), release=release, known=FORMAT)
         if not isinstance(content, dict) or content.get("format") != FORMAT:
             raise InputError("this is not a plan of this gpucluster", where=str(file), hint=hint)
         try:

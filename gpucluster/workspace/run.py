@@ -17,6 +17,7 @@ from gpucluster.errors import (
     EXIT_REPLACEMENT,
     GpuClusterError,
     Interrupted,
+    NewerReleaseError,
 )
 from gpucluster.events import Event, EventKind, PhaseStatus, Sink
 from gpucluster.paths import ClusterPaths
@@ -132,7 +133,8 @@ def run(command: str, paths: ClusterPaths, on_event: Sink) -> Iterator[Run]:
                 raise Interrupted(f"{command} was interrupted", hint=hint) from None
             raise Interrupted(f"{command} was cancelled{with_reason(reason)}", hint=hint) from None
         except GpuClusterError as error:
-            refused = error.exit_code in _NOTHING_CHANGED and not _AFTER_TERRAFORM & {*this.phases}
+            before = error.exit_code in _NOTHING_CHANGED or isinstance(error, NewerReleaseError)
+            refused = before and not _AFTER_TERRAFORM & {*this.phases}
             this.close(RunStatus.REFUSED if refused else RunStatus.FAILED, str(error))
             raise
         except BaseException as error:  # of any kind: the run log has it, and it is raised again

@@ -3,6 +3,7 @@
     hosts.json     the hosts, and which of them have booted: a later run knows how to reach them, and waits for fewer
     lock-id        the id of the last lock of this folder: a later run knows what a killed one has left
     identity.json  the cluster's name and random identity, before Terraform's state has them
+    release.json   which release has applied the cluster last, and the format of what it has stored (`formats`)
     compartment    where the cluster was built, for a state that does not have it: a new one, or a damaged one
 
 Each is a file in `.gpucluster/`; all of them are removed with the cluster.
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 
+from gpucluster.formats import RELEASE_OF_FORMAT_1
 from gpucluster.node_agent import bounded
 from gpucluster.paths import ClusterPaths, read_saved, write_private
 from gpucluster.ssh import Host
@@ -27,6 +29,14 @@ class SavedIdentity:
     name: str
     id: str
     origin: str = ""
+
+
+@dataclass(frozen=True)
+class SavedRelease:
+    """Which release has applied the cluster last, as far as this folder knows, and the format of what it has stored."""
+
+    format: int = 1
+    version: str = RELEASE_OF_FORMAT_1
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,7 @@ class SavedState:
         self._compartment = paths.root / "compartment"
         self._identity = paths.root / "identity.json"
         self._lock_id = paths.root / "lock-id"
+        self.release_file = paths.root / "release.json"
 
     @property
     def compartment(self) -> str:
@@ -86,6 +97,21 @@ class SavedState:
     def identity(self, identity: SavedIdentity) -> None:
         if self.identity != identity:
             write_private(self._identity, json.dumps(asdict(identity), indent=2) + "\n")
+
+    @property
+    def release(self) -> SavedRelease:
+        """The release that has applied the cluster last. A damaged file is like none: the state has it, too."""
+        try:
+            saved = bounded.load(self.release_file)
+            return SavedRelease(int(saved["format"]), str(saved["release"]))
+        except (OSError, ValueError, LookupError, TypeError):
+            return SavedRelease()
+
+    @release.setter
+    def release(self, release: SavedRelease) -> None:
+        if self.release != release:
+            text = json.dumps({"format": release.format, "release": release.version}, indent=2)
+            write_private(self.release_file, text + "\n")
 
     def hosts(self) -> tuple[SavedHost, ...]:
         """The hosts of the last run that found them, the controller first; empty if no run has found any, or if the
@@ -136,5 +162,5 @@ class SavedState:
 
     def forget(self) -> None:
         """Delete all of it."""
-        for file in (self._hosts, self._compartment, self._identity, self._lock_id):
+        for file in (self._hosts, self._compartment, self._identity, self._lock_id, self.release_file):
             file.unlink(missing_ok=True)

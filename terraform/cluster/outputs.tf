@@ -1,7 +1,7 @@
 output "cluster" {
   description = "The created resources: the contract with the Python side. A change that breaks a reader raises contract_version. The members of a cluster network are not listed: their number may differ from Terraform's state, so they are queried when they are needed."
   value = {
-    contract_version           = 1
+    contract_version           = 2
     name                       = var.cluster_name
     region                     = var.region
     compartment_id             = var.compartment_id
@@ -40,9 +40,10 @@ output "cluster" {
 }
 
 output "identity" {
-  description = "What this cluster is, for any machine that reads the state. It depends on no resource, so it is in the state as soon as an apply begins. login_keys holds the public halves of generated login keys by user; the private ones stay where they were generated. host_keys, certificates, secrets, physical_hosts and reported_hosts are written into the state when the hosts have reported them, and come back as the variable recorded."
+  description = "What this cluster is, for any machine that reads the state. It depends on no resource, so it is in the state as soon as an apply begins. release is the gpucluster that has applied it. login_keys holds the public halves of generated login keys by user; the private ones stay where they were generated. host_keys, certificates, secrets, physical_hosts and reported_hosts are written into the state when the hosts have reported them, and come back as the variable recorded."
   value = {
-    contract_version = 1
+    contract_version = 2
+    release          = var.release
     name             = var.cluster_name
     id               = var.cluster_id
     origin           = var.origin

@@ -610,6 +610,13 @@ variable "region" {
   }
 }
 
+variable "release" {
+  description = "Version of gpucluster. It is only stored, for other machines that read the state."
+  type        = string
+  default     = ""
+  nullable    = false
+}
+
 variable "rollouts" {
   description = "Images that roll through pools: what gpucluster stores of each between two steps, as JSON by pool. They are only stored."
   type        = map(string)

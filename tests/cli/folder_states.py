@@ -18,7 +18,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from gpucluster import errors
+from gpucluster import errors, formats
 from gpucluster.cli import cli
 from tests.cli.test_other_cluster import CHANGES, ID, READS, cluster_text
 from tests.event_lines import PASSES_ON, require_valid
@@ -169,6 +169,8 @@ def _damaged(damage: Callable[[bytes], bytes]) -> Callable[[Path], None]:
     return write
 
 
+#: A format that only a later release knows.
+NEWER = formats.CLUSTER_FORMAT + 1
 _OTHER_FORM = (
     b'{"version": 4, "outputs": [], "resources": 7, "hosts": 3, "phases": 3, "run": [1], "results": 3, "left": 1, '
     b'"config": 1, "backend": 2, "secret_address": 3, "pid": "x"}'
@@ -184,7 +186,10 @@ STATES: Mapping[str, Callable[[Path], None]] = {
         "terraform.tfstate", "backend.json", "hosts.json", "identity.json", "compartment", "terraform", "ssh"
     ),
     "a state of a newer Terraform": _without("hosts.json", terraform_tfstate=state_of_a_cluster(version=5)),
-    "a state of a newer gpucluster": _without("hosts.json", terraform_tfstate=state_of_a_cluster(contract=2)),
+    "a state of a newer gpucluster": _without("hosts.json", terraform_tfstate=state_of_a_cluster(contract=NEWER)),
+    "a folder of a newer gpucluster": _without(
+        "hosts.json", release_json=json.dumps({"format": NEWER, "release": "9.1.0"})
+    ),
     "binary files": _damaged(lambda _whole: bytes(range(256))),
     "half of each file": _damaged(lambda whole: whole[: len(whole) // 2]),
     "files of another form": _damaged(lambda _whole: _OTHER_FORM),

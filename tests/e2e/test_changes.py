@@ -19,6 +19,10 @@ from typing import Any
 
 import pytest
 
+from gpucluster import __version__, formats
+from gpucluster.node_agent.drift.recorded import FORMAT as APPLIED_FORMAT
+from gpucluster.node_agent.drift.recorded import RECORD as APPLIED
+from gpucluster.operations.controller import CONFIGURATION_RECORD
 from gpucluster.paths import ansible_dir
 from tests.doubles.pyxis import packages as pyxis
 from tests.e2e.containers_harness import LOOK, MARKER, PLUGIN, batch, image, mirror
@@ -34,6 +38,7 @@ from tests.e2e.site_harness import (
     read_until,
     rest_of,
 )
+from tests.lifecycle.recorded_release import as_of_format_1
 from tests.localcloud.api_harness import Api
 from tests.waiting import wait_for
 
@@ -437,9 +442,29 @@ def test_a_node_without_the_plugin_runs_nothing_and_verify_names_it(site: Site) 
     becomes(site, "compute-2", "idle")
 
 
+def as_release_0_1_0_leaves_it(site: Site) -> None:
+    """Let the folder, the state and the records on hosts be those of the first release, which had other formats."""
+    root = site.folder / ".gpucluster"
+    (root / "release.json").unlink()
+    state = root / "terraform.tfstate"
+    state.write_text(json.dumps(as_of_format_1(json.loads(state.read_text()))))
+    first = {"gpucluster": formats.RELEASE_OF_FORMAT_1, "content": "of that release"}
+    edit(site, CONTROLLER, CONFIGURATION_RECORD, first, "fields", "inputs")
+    for host in (CONTROLLER, "compute-2"):
+        edit(site, host, str(APPLIED), {"format": 1})
+
+
+def edit(site: Site, host: str, file: str, values: dict[str, Any], *left_out: str) -> None:
+    """Change values of a file of JSON on a host."""
+    text = json.loads(site.root(host, f"cat {file}"))
+    kept = {name: value for name, value in {**text, **values}.items() if name not in left_out}
+    site.root(host, f"cat > {file} << 'END'\n{json.dumps(kept)}\nEND")
+
+
 def test_one_apply_changes_nodes_login_nodes_monitoring_and_the_plugin(site: Site) -> None:
     """The named node goes when its job has ended, and the job of another node goes on; a lost login node is replaced
-    and another one added; Prometheus moves there; and the plugin's next version comes to every host."""
+    and another one added; Prometheus moves there; and the plugin's next version comes to every host. The apply before
+    was one of the first release."""
     before = booted(site, CONTROLLER, "compute-2")
     leaves, stays, lost = (bind_of(site, host) for host in ("compute-1", "compute-2", LOGIN))
     last = gated(site, "compute-1", "last")
@@ -456,6 +481,7 @@ def test_one_apply_changes_nodes_login_nodes_monitoring_and_the_plugin(site: Sit
     effects = {field["path"]: field["effect"] for field in plan["fields"]}
     assert (effects["pools.compute.count"], effects["login.count"]) == ("drains", "live")
     assert effects["monitoring.host"] == "live"
+    as_release_0_1_0_leaves_it(site)
     run = site.start("apply")
     read_until(run, f"job {last} of alice on compute-1")
     release(site, "last")
@@ -468,6 +494,15 @@ def test_one_apply_changes_nodes_login_nodes_monitoring_and_the_plugin(site: Sit
     assert site.as_alice(f"cat {last}.txt").split() == ["whole"]
     assert states(site).keys() == {"compute-2"}
     assert booted(site, *before) == before
+    outputs = site.good("output")["outputs"]
+    assert (outputs["identity"]["release"], outputs["cluster"]["contract_version"]) == (
+        __version__,
+        formats.CLUSTER_FORMAT,
+    )
+    stored = json.loads((site.folder / ".gpucluster" / "release.json").read_text())
+    assert stored == {"format": formats.CLUSTER_FORMAT, "release": __version__}
+    assert json.loads(site.root(CONTROLLER, f"cat {CONFIGURATION_RECORD}"))["gpucluster"] == __version__
+    assert json.loads(site.root("compute-2", f"cat {APPLIED}"))["format"] == APPLIED_FORMAT
     # Hosts that stand, and one that was launched with both.
     assert [key_lines(site, host, second)[0] for host in (CONTROLLER, "compute-2", SECOND)] == ["1", "1", "2"]
     assert [key_lines(site, host, first)[0] for host in (CONTROLLER, "compute-2", SECOND)] == ["2", "2", "2"]

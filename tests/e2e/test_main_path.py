@@ -18,6 +18,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from gpucluster.formats import CLUSTER_FORMAT
 from tests import planted_secrets
 from tests.e2e import budget, pytorch_on_share
 from tests.e2e.site_harness import (
@@ -435,7 +436,7 @@ def test_plan_status_ssh_inventory_and_output_tell_the_same(site: Site) -> None:
     assert back.read_text() == good
     inventory = site.good("inventory")["inventory"]
     assert set(inventory["all"]["children"]) == {"controller", "login", "compute"}
-    assert site.good("output")["outputs"]["cluster"]["contract_version"] == 1
+    assert site.good("output")["outputs"]["cluster"]["contract_version"] == CLUSTER_FORMAT
 
 
 def test_no_secret_is_readable_or_logged(site: Site) -> None:

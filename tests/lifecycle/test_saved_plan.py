@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.errors import EXIT_MOVED, EnvironmentFault, InputError, MovedError
+from gpucluster.errors import EXIT_MOVED, EnvironmentFault, InputError, MovedError, NewerReleaseError
 from gpucluster.handover.configuration_diff import ConfigurationDifference
 from gpucluster.lifecycle.plan import ClusterPlan
 from gpucluster.lifecycle.resize import PoolScaling, Scaling
@@ -116,12 +116,20 @@ def test_changes_that_are_not_in_the_plan_are_refused_in_the_last_moment() -> No
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", "{}", '{"format": 2}', '{"format": 1}', '{"format": 1, "cluster": "demo", "world": 3}']
+    "text", ["", "{", "[]", "{}", '{"format": 0}', '{"format": 1}', '{"format": 1, "cluster": "demo", "world": 3}']
 )
 def test_what_is_no_plan_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "demo.plan"
     file.write_text(text)
     with pytest.raises(InputError) as caught:
+        SavedPlan.read(file, "demo")
+    assert caught.value.where == str(file)
+
+
+def test_a_plan_of_a_newer_release_is_refused_with_its_name(tmp_path: Path) -> None:
+    file = tmp_path / "demo.plan"
+    file.write_text('{"format": 2, "world": {"gpucluster": "9.1.0"}}')
+    with pytest.raises(NewerReleaseError, match=r"this plan has the format 2, which gpucluster 9\.1\.0") as caught:
         SavedPlan.read(file, "demo")
     assert caught.value.where == str(file)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpucluster.formats import CLUSTER_FORMAT
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def test_a_cluster_is_made_kept_scaled_and_removed(workspace: Workspace, cloud: 
 
     cluster = workspace.output()
     pools = cluster.pop("pools")
-    assert cluster["contract_version"] == 1
+    assert cluster["contract_version"] == CLUSTER_FORMAT
     assert set(cluster) == {
         "contract_version", "name", "region", "compartment_id", "availability_domain", "vcn_id", "private_subnet_id",
         "public_subnet_id", "private_subnet_domain_name", "controller", "login", "home", "bastion_id",

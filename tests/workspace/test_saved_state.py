@@ -9,7 +9,7 @@ import pytest
 
 from gpucluster.paths import ClusterPaths
 from gpucluster.ssh import Host
-from gpucluster.workspace.saved_state import SavedHost, SavedState
+from gpucluster.workspace.saved_state import SavedHost, SavedRelease, SavedState
 
 
 @pytest.fixture
@@ -27,6 +27,19 @@ def test_the_files_are_read_and_removed_with_the_cluster(paths: ClusterPaths) ->
     saved.forget()
     assert list(paths.root.iterdir()) == []
     assert (saved.hosts(), saved.compartment) == ((), "")
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"format": "x"}', '{"format": null, "release": "9.1.0"}'])
+def test_the_release_is_stored_and_a_folder_without_one_is_of_the_first(paths: ClusterPaths, damage: str) -> None:
+    saved = SavedState(paths)
+    assert saved.release == SavedRelease(1, "0.1.0")
+    saved.release = SavedRelease(2, "0.2.0")
+    assert SavedState(paths).release == SavedRelease(2, "0.2.0")
+    assert json.loads((paths.root / "release.json").read_text()) == {"format": 2, "release": "0.2.0"}
+    (paths.root / "release.json").write_text(damage)
+    assert saved.release == SavedRelease(1, "0.1.0")
+    saved.forget()
+    assert list(paths.root.iterdir()) == []
 
 
 def test_hosts_that_booted_are_written_with_their_instance(paths: ClusterPaths) -> None:
