@@ -158,6 +158,19 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
                 signal.signal(number, handler)
 
 
+# Chapters that follow a failed one wait for what never comes, each to the end of its patience: an hour in one file. The
+# second one may be independent, and its failure explains more.
+_FAILED_CHAPTERS = 2
+_FAILED = pytest.StashKey[dict[Path, list[str]]]()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Leave out the rest of a story in which two chapters failed."""
+    failed = item.session.stash.get(_FAILED, {}).get(item.path, [])
+    if item.get_closest_marker("story") and len(failed) >= _FAILED_CHAPTERS:
+        pytest.skip(f"chapters before this one failed: {', '.join(failed)}")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Count the processor time of a test, with the fixtures that begin or end with it."""
@@ -170,6 +183,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """Keep what explains a failure while the test's folders and containers still stand."""
     report = yield
     if report.failed:
+        failed = item.session.stash.setdefault(_FAILED, {}).setdefault(item.path, [])
+        failed.extend([item.name] if item.name not in failed else [])
         # With what it has printed: the programs that it has started print there, too.
         printed = (f"{title}:\n{text}" for title, text in report.sections)
         evidence.keep(item.nodeid, "\n\n".join([str(report.longrepr), *printed]), getattr(item, "funcargs", {}))

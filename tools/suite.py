@@ -42,6 +42,7 @@ _BYTES_OF_A_WORKER = 2 * 2**30
 SLOWEST = 30
 BUSIEST = 30
 REASON_LINES, REASON_LENGTH = 8, 1500
+_SHORT_FAILURES, _SHORT_LENGTH = 3, 250
 _END_LINES, _END_FILES = 60, 6
 _PYTEST = [sys.executable, "-m", "pytest", "-rfE", "--dist", "loadgroup", "-n"]
 _INTERRUPTED = 2  # of pytest
@@ -145,19 +146,36 @@ def run(group: Sequence[Stage], folder: Path, temporary: Path) -> list[Result]:
         temporary: the run's own folder for temporary files.
     """
     running: list[_Running] = []
+    begun = False
+    ended_by: list[int] = []
 
-    # Who ends this process alone, as a CI that cancels a run, ends the stages too: they remove what their tests made.
-    def interrupt(*_: object) -> None:
-        for each in running:
-            each.interrupt()
+    def interrupt(number: int, _: object) -> None:
+        ended_by.append(number)
+        if begun:
+            _stop(running, number)
 
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         for stage in group:
             running.append(_Running(stage, folder, temporary, alone=len(group) == 1))
+        begun = True
+        # A stage that was being started when a signal came is in the list only now.
+        if ended_by:
+            _stop(running, signal.SIGTERM)
         return [each.result() for each in running]
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _stop(running: Iterable[_Running], number: int) -> None:
+    """End stages, which remove what their tests made.
+
+    Ctrl-C reaches them as well as this process, and a second one would end that removal. SIGTERM, as of a CI that
+    cancels a run, reaches this process alone.
+    """
+    for each in running:
+        each.interrupt(tell=number != signal.SIGINT)
 
 
 class _Running:
@@ -191,20 +209,15 @@ class _Running:
                 sys.stdout.flush()
         self._ended = time.monotonic()
 
-    def interrupt(self) -> None:
-        """End it as Ctrl-C does."""
+    def interrupt(self, *, tell: bool) -> None:
+        """Count it as stopped, and end it as Ctrl-C does unless it has been told."""
         self._stopped = True
-        if self._child.poll() is None:
+        if tell and self._child.poll() is None:
             self._child.send_signal(signal.SIGINT)
 
     def result(self) -> Result:
-        """Wait for the end. Ctrl-C reaches the stage as well, which removes what its tests made and ends by itself."""
-        while True:
-            try:
-                status = self._child.wait()
-                break
-            except KeyboardInterrupt:
-                self._stopped = True
+        """Wait for the end."""
+        status = self._child.wait()
         self._copying.join()
         cases = read_junit(self._junit) if self._stage.tests else []
         return Result(self._stage, status, self._ended - self._began, cases, self._stopped)
@@ -264,6 +277,9 @@ def summary(results: Iterable[Result], folder: Path) -> Iterator[str]:
         counts = f"{result.count('passed')} passed, {result.count('failed')} failed, {result.count('skipped')} skipped"
         yield f"{result.stage.name:14} {word:12} {result.seconds:6.0f} s  {counts if result.stage.tests else ''}"
     totals = {word: sum(case.outcome == word for case in cases) for word in ("passed", "failed", "skipped")}
+    # Again, in short: some readers of a log see its last lines alone.
+    for case in failed[:_SHORT_FAILURES]:
+        yield f"{case.name}: {case.reason.partition(chr(10))[0]}"[:_SHORT_LENGTH]
     # A stage that failed without a failed test is a failure, too.
     silent = sum(not result.passed and not result.count("failed") for result in results)
     yield f"{totals['passed']} passed, {totals['failed'] + silent} failed, {totals['skipped']} skipped"

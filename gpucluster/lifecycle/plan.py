@@ -41,8 +41,9 @@ from gpucluster.terraform.runner import Terraform
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.run_history import PastRun
 
-# Seconds that the controller gets in addition to the time that Terraform needs.
-_LEFT_FOR_THE_CONTROLLER = 5.0
+# Seconds that the controller gets in addition to the time that Terraform needs. Without its answer a saved plan is
+# refused and `drift` is not clean, so a busy controller gets long; one that can't be reached fails by itself before.
+_LEFT_FOR_THE_CONTROLLER = 60.0
 # Seconds that Slurm gets for its list of jobs, where nodes leave service.
 _FOR_THE_JOBS = 10.0
 

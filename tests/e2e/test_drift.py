@@ -87,7 +87,8 @@ def named(data: dict[str, Any]) -> set[tuple[str, str, str, str]]:
 
 def clean(site: Site) -> None:
     code, data = drift(site)
-    assert (data["findings"], data["unseen"]) == ([], []), data
+    assert not data["findings"], data["findings"]
+    assert not data["unseen"], data["unseen"]
     assert code == 0
     assert data["hosts"] == [CONTROLLER, NODE]
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -78,8 +79,8 @@ def test_a_failure_is_explained_in_a_folder_and_at_the_end(tmp_path: Path, capfd
     assert "the disk is full" in shown.partition("the host was asked afterwards")[0]
     said = list(suite.summary(results, folder))
     assert said[-1] == "2 passed, 1 failed, 1 skipped".replace("2", "1")
+    assert said[-2].endswith("test_one::test_bad: AssertionError: sums are wrong")
     text = "\n".join(said)
-    assert "test_bad" in text
     assert re.search(
         r"AssertionError: sums are wrong\n +assert \(1 \+ 1\) == 3\n +\S*test_one.py:16: AssertionError", text
     )
@@ -173,6 +174,22 @@ def test_who_ends_the_suite_alone_ends_its_stage_and_no_other_begins(
     assert not (tmp_path / "later").exists()
 
 
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_that_comes_while_a_stage_is_started_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: signal.Signals
+) -> None:
+    def start(*args: Any, **options: Any) -> subprocess.Popen[str]:
+        child: subprocess.Popen[str] = popen(*args, **options)
+        os.kill(os.getpid(), sent)
+        return child
+
+    popen = subprocess.Popen
+    monkeypatch.setattr("subprocess.Popen", start)
+    waits = Stage("waits", ["tail", "-f", "/dev/null"], tests=False)
+    [result] = suite.run([waits], tmp_path, tmp_path)
+    assert result.interrupted
+
+
 def test_no_stage_takes_what_a_machine_with_little_memory_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
     for gigabytes, expected in ((4, 2), (8, 4), (64, suite.WORKERS)):
         sizes = {"SC_PHYS_PAGES": gigabytes * 2**18, "SC_PAGE_SIZE": 4096}
@@ -230,6 +247,17 @@ def test_order_of_any_seed_runs_every_test_and_stories_in_theirs(tmp_path: Path)
         assert [line for line in lines if "story" in line] == [f"test_story.py::test_{n}" for n in range(6)]
         found.add(tuple(lines))
     assert len(found) == 3
+
+
+@pytest.mark.parametrize(("mark", "counts"), [("story", [0, 2, 3]), ("slow", [3, 2, 0])])
+def test_the_rest_of_a_story_is_left_out_after_two_failures(tmp_path: Path, mark: str, counts: list[int]) -> None:
+    text = f"import pytest\npytestmark = pytest.mark.{mark}\n" + "".join(
+        f"def test_{number}(): assert {number > 1}\n" for number in range(5)
+    )
+    [result] = suite.run([stage(tmp_path, "chapters", text)], tmp_path, tmp_path)
+    assert [result.count(outcome) for outcome in ("passed", "failed", "skipped")] == counts
+    reasons = {case.reason for case in result.cases if case.outcome == "skipped"}
+    assert reasons <= {"chapters before this one failed: test_0, test_1"}
 
 
 def test_the_summary_names_the_files_that_keep_a_processor_busy(tmp_path: Path) -> None:
