@@ -48,21 +48,23 @@ def test_snakemake(site: Site) -> None:
 
 def test_ctrl_c_ends_snakemake_and_its_jobs(site: Site) -> None:
     site.as_alice("cat > snakemake.d/Waiting", stdin='rule wait:\n    output: "never"\n    shell: "sleep 86400"\n')
-    command = "cd snakemake.d && exec ~/snakemake/bin/snakemake --snakefile Waiting --executor slurm --jobs 1 never"
-    # ssh sends the signal of a terminal as the character that a user types.
-    argv = ["ssh", "-F", str(site.folder / ".gpucluster" / "ssh" / "config"), "-i", str(site.key("alice")), "-tt"]
+    words = "--snakefile Waiting --executor slurm --slurm-no-account --jobs 1 never"
+    command = f"cd snakemake.d && echo $$ > pid && exec ~/snakemake/bin/snakemake {words}"
+    argv = ["ssh", "-F", str(site.folder / ".gpucluster" / "ssh" / "config"), "-i", str(site.key("alice"))]
     running = subprocess.Popen(
         [*argv, "-l", "alice", site.controller, "--", command],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     try:
         site.until("its job runs", lambda: "RUNNING" in site.as_alice("squeue --noheader --me --format=%T"))
-        printed, _ = running.communicate("\x03", timeout=PATIENCE_S)
+        site.as_alice("kill -INT $(cat snakemake.d/pid)")
+        printed, _ = running.communicate(timeout=PATIENCE_S)
     finally:
         running.kill()
         running.wait()
+    assert "Terminating processes on user request" in printed
     site.until("the job has ended", lambda: not site.as_alice("squeue --noheader --me"))
-    assert "CANCELLED" in site.as_alice("sacct --noheader --allocations --format=State | tail -n 1"), printed
+    assert "CANCELLED" in site.as_alice("sacct --noheader --allocations --format=State | tail -n 1")
 
 
 def test_ray(site: Site) -> None:
