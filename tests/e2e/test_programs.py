@@ -48,7 +48,7 @@ def test_snakemake(site: Site) -> None:
 
 def test_ctrl_c_ends_snakemake_and_its_jobs(site: Site) -> None:
     site.as_alice("cat > snakemake.d/Waiting", stdin='rule wait:\n    output: "never"\n    shell: "sleep 86400"\n')
-    words = "--snakefile Waiting --executor slurm --slurm-no-account --jobs 1 never"
+    words = "--snakefile Waiting --executor slurm --default-resources slurm_account=default --jobs 1 never"
     command = f"cd snakemake.d && echo $$ > pid && exec ~/snakemake/bin/snakemake {words}"
     argv = ["ssh", "-F", str(site.folder / ".gpucluster" / "ssh" / "config"), "-i", str(site.key("alice"))]
     running = subprocess.Popen(
