@@ -47,7 +47,7 @@ def test_a_login_node_gets_no_daemon_of_slurm_and_no_directory(host: str) -> Non
     assert wanted & {"slurm_controller", "slurm_node", "directory_server", "accounting_database"} == (
         daemons.get(host, {"slurm_node"})
     )
-    assert {"slurm", "munge", "directory", "shared_home"} <= wanted
+    assert {"slurm", "munge", "directory", "shared_home", "user_python"} <= wanted
 
 
 def test_built_packages_of_a_login_node_are_the_commands() -> None:

@@ -1,0 +1,148 @@
+"""Programs that others have made, on a cluster of two nodes, by the commands of their page.
+
+    make test-programs
+
+It fetches them from PyPI, 400 MB, and builds a cluster of its own. tests/e2e/test_main_path.py has submitit and Dask.
+GPUCLUSTER_TEST_VALIDATION is a folder with NVIDIA's ai-cloud-validation, which is in no package index.
+
+What this does not prove: GPUs are emulated, the home is one file system of this machine, and nothing reaches the
+internet. dstack and SkyPilot are asked for what they need of Slurm, and run no container and install no runtime.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.site_harness import PATIENCE_TO_BUILD_S, Site, worked_example
+from tests.programs.on_cluster import bring_packages, environment, run_section
+from tests.waiting import PATIENCE_S
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2 * PATIENCE_TO_BUILD_S)]
+
+NODES = ("compute-1", "compute-2")
+VALIDATION = os.environ.get("GPUCLUSTER_TEST_VALIDATION", "")
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    if os.environ.get("GPUCLUSTER_TEST_PROGRAMS") != "1":
+        pytest.skip("it fetches 400 MB and takes minutes: GPUCLUSTER_TEST_PROGRAMS=1, or make test-programs")
+    with Site(worked_example("local")) as made:
+        made.good("apply")
+        yield made
+
+
+def test_snakemake(site: Site) -> None:
+    bring_packages(site, "snakemake==9.27.1 snakemake-executor-plugin-slurm==2.8.0")
+    run_section(site, "Snakemake")
+    assert sorted(site.as_alice("cat snakemake.d/hosts.txt").split()) == list(NODES)
+    assert site.as_alice("cat snakemake.d/gpu.txt") == "0"
+    assert "invalid option" not in site.as_alice("cat snakemake.d/errors")
+    assert site.as_alice("find snakemake.d/.snakemake/slurm_logs -name '*.log' | wc -l") == "2"
+
+
+def test_ctrl_c_ends_snakemake_and_its_jobs(site: Site) -> None:
+    site.as_alice("cat > snakemake.d/Waiting", stdin='rule wait:\n    output: "never"\n    shell: "sleep 86400"\n')
+    words = "--snakefile Waiting --executor slurm --default-resources slurm_account=default --jobs 1 never"
+    command = f"cd snakemake.d && echo $$ > pid && exec ~/snakemake/bin/snakemake {words}"
+    argv = ["ssh", "-F", str(site.folder / ".gpucluster" / "ssh" / "config"), "-i", str(site.key("alice"))]
+    running = subprocess.Popen(
+        [*argv, "-l", "alice", site.controller, "--", command],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        site.until("its job runs", lambda: "RUNNING" in site.as_alice("squeue --noheader --me --format=%T"))
+        site.as_alice("kill -INT $(cat snakemake.d/pid)")
+        printed, _ = running.communicate(timeout=PATIENCE_S)
+    finally:
+        running.kill()
+        running.wait()
+    assert "Terminating processes on user request" in printed
+    site.until("the job has ended", lambda: not site.as_alice("squeue --noheader --me"))
+    assert "CANCELLED" in site.as_alice("sacct --noheader --allocations --format=State | tail -n 1")
+
+
+def test_ray(site: Site) -> None:
+    bring_packages(site, "ray==2.60.0")
+    run_section(site, "Ray")
+    printed = site.as_alice("cat ray.d/ray.out")
+    assert " ".join(NODES) in printed.splitlines(), printed[-3000:]
+
+
+def test_ray_is_gone_after_its_job_was_cancelled(site: Site) -> None:
+    job = site.as_alice("cd ray.d && sed -i 's/where.py/-c \"import time; time.sleep(86400)\"/' ray.sbatch && "
+                        "sbatch --parsable --output=cancelled.out ray.sbatch")  # fmt: skip
+    site.runs(job)
+    site.until("Ray runs", lambda: "raylet" in site.root(NODES[0], "ps -u alice -o args || true"))
+    site.as_alice(f"scancel {job}")
+    for node in NODES:
+        site.until(f"{node} has no process of it", lambda node=node: not site.root(node, "pgrep -u alice ray || true"))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(("title", "runs"), [("Open MPI", 2), ("Intel MPI", 3)])
+def test_mpi(site: Site, title: str, runs: int) -> None:
+    if title == "Intel MPI":
+        bring_packages(site, "impi-rt==2021.18.1 impi-devel==2021.18.1")
+        site.as_alice("mkdir -p intel-mpi.d && cp open-mpi.d/ranks.c intel-mpi.d")
+    printed = run_section(site, title)
+    ranks = sorted(re.findall(r"rank (\d) of 4 on (\S+)", printed))
+    assert ranks == sorted((str(rank), NODES[rank // 2]) for rank in range(4) for _ in range(runs)), printed
+
+
+_DSTACK = """
+import sys
+from pathlib import Path
+from dstack._internal.core.backends.slurm.client import SlurmClient
+address, key = sys.argv[1:]
+with SlurmClient(hostname=address, port=22, user="alice", private_key=Path(key).read_text()) as client:
+    client.ping()
+    print(client.get_partitions())
+    print([(node.name, node.gres, node.partitions) for node in client.get_nodes()])
+    job = client.submit_batch_script("#!/bin/sh\\n#SBATCH --nodes=2 --output=/dev/null --gres=gpu:1\\nsrun sleep 86400")
+    while client.get_job_state(job) != "RUNNING":
+        pass
+    print([(node.name, node.hostname) for node in client.get_job_nodes(job)], client.get_job_partition(job))
+    client.cancel_job(job)
+    while client.get_job_state(job) in ("RUNNING", "COMPLETING"):
+        pass
+    print(client.get_job_state(job))
+"""
+_SKYPILOT = """
+import sys
+from sky.adaptors import slurm
+client = slurm.SlurmClient(sys.argv[1], 22, "alice", sys.argv[2])
+print([(node.node, node.gres, node.partition) for node in client.info_nodes()])
+print(client.get_default_partition(), [each.name for each in client.get_partitions_info()])
+"""
+
+
+def _ask(site: Site, requirement: str, program: str) -> str:
+    """What the client of a program on this machine prints about the cluster."""
+    config = site.folder / ".gpucluster" / "ssh" / "config"
+    told = subprocess.run(["ssh", "-G", "-F", str(config), site.controller], capture_output=True, text=True, check=True)
+    address = re.search(r"^hostname (\S+)$", told.stdout, re.MULTILINE)
+    assert address
+    argv = [str(environment(requirement)), "-c", program, address.group(1), str(site.key("alice"))]
+    env = {**os.environ, "HOME": str(site.folder)}
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=PATIENCE_TO_BUILD_S, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_what_dstack_asks_of_slurm(site: Site) -> None:
+    partitions, nodes, job, last = _ask(site, "dstack[server]==0.22.5", _DSTACK).splitlines()
+    assert partitions == "['compute']"
+    assert nodes == str([(name, ["gpu:a100:8"], ["compute"]) for name in NODES])
+    assert job == f"{[(name, name) for name in NODES]} compute"
+    assert last in ("None", "CANCELLED")
+
+
+def test_what_skypilot_asks_of_slurm(site: Site) -> None:
+    nodes, partitions = _ask(site, "skypilot[slurm]==0.14.1", _SKYPILOT).splitlines()[-2:]
+    assert nodes == str([(name, "gpu:a100:8", "compute*") for name in NODES])
+    assert partitions == "compute ['compute']"
