@@ -131,12 +131,11 @@ test-build: system-packages $(VENV)/dev.stamp ## build Slurm from its source and
 test-gpu: $(VENV)/dev.stamp ## test Slurm, containers and checks with the real GPUs of this machine: ten minutes with two of them
 	GPUCLUSTER_TEST_GPU=1 $(BIN)/python -m pytest -n 0 -rs tests/gpu
 
-# VALIDATION=FOLDER: where NVIDIA's ai-cloud-validation is. -rs names what was not run.
+# -rs names what was not run.
 .PHONY: test-programs
 test-programs: system-packages $(VENV)/dev.stamp ## run Snakemake, Ray, MPI and other programs of PyPI on a cluster of the local cloud: ten minutes
 	$(own_folder)
-	GPUCLUSTER_TEST_PROGRAMS=1 GPUCLUSTER_TEST_VALIDATION="$(VALIDATION)" \
-	  $(BIN)/python -m pytest --basetemp="$$folder/t" -n 0 -rs tests/programs tests/e2e/test_programs.py
+	GPUCLUSTER_TEST_PROGRAMS=1 $(BIN)/python -m pytest --basetemp="$$folder/t" -n 0 -rs tests/programs tests/e2e/test_programs.py
 
 # BASE is an image of Debian 13 or newer; OPTIONS are those of `podman build` that reach the package indexes, such as --network host.
 .PHONY: test-image

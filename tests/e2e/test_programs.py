@@ -2,8 +2,7 @@
 
     make test-programs
 
-It fetches them from PyPI, 400 MB, and builds a cluster of its own. tests/e2e/test_main_path.py has submitit and Dask.
-GPUCLUSTER_TEST_VALIDATION is a folder with NVIDIA's ai-cloud-validation, which is in no package index.
+It fetches them from PyPI, 400 MB, and builds a cluster of its own. tests/e2e/test_main_path.py has submitit.
 
 What this does not prove: GPUs are emulated, the home is one file system of this machine, and nothing reaches the
 internet. dstack and SkyPilot are asked for what they need of Slurm, and run no container and install no runtime.
@@ -25,7 +24,6 @@ from tests.waiting import PATIENCE_S
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2 * PATIENCE_TO_BUILD_S)]
 
 NODES = ("compute-1", "compute-2")
-VALIDATION = os.environ.get("GPUCLUSTER_TEST_VALIDATION", "")
 
 
 @pytest.fixture(scope="module")
@@ -35,6 +33,13 @@ def site() -> Iterator[Site]:
     with Site(worked_example("local")) as made:
         made.good("apply")
         yield made
+
+
+def test_dask(site: Site) -> None:
+    bring_packages(site, "dask-jobqueue==0.9.0")
+    assert run_section(site, "Dask").splitlines()[-1].split() == list(NODES)
+    site.until("the jobs of workers have ended", lambda: not site.as_alice("squeue --noheader --me"))
+    assert site.as_alice("ls dask.d/dask-logs/*.err")
 
 
 def test_snakemake(site: Site) -> None:

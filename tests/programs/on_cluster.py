@@ -25,8 +25,8 @@ from tests.e2e.site_harness import Site
 from tests.programs.page import section
 from tests.waiting import PATIENCE_S
 
-#: Packages that others need and PyPI has no wheel of. They are Python alone, so one that is built here is good there.
-_SOURCE_ONLY = ("connection-pool",)
+#: By package, what it needs and PyPI has no wheel of. They are Python alone, so one that is built here is good there.
+_SOURCE_ONLY = {"snakemake": ("connection-pool",)}
 _SYSTEMS = ("manylinux_2_28", "manylinux_2_17", "manylinux2014")
 
 
@@ -82,9 +82,10 @@ def _wheels(requirement: str, version: str) -> Path:
         if not place.is_dir():
             with tempfile.TemporaryDirectory(dir=place.parent, prefix="fetching-") as scratch:
                 built, fetched = Path(scratch, "built"), Path(scratch, "fetched")
-                for name in _SOURCE_ONLY:
+                for name in _SOURCE_ONLY.get(requirement.partition("==")[0], ()):
                     _pip(sys.executable, "wheel", "--no-deps", f"--wheel-dir={built}", name)
                 systems = [f"--platform={system}_{platform.machine()}" for system in _SYSTEMS]
+                built.mkdir(exist_ok=True)
                 only = ("--only-binary=:all:", f"--python-version={version}", f"--find-links={built}")
                 _pip(sys.executable, "download", *only, *systems, f"--dest={fetched}", *requirement.split())
                 fetched.rename(place)
