@@ -6,8 +6,8 @@
     result = gpucluster.Cluster(spec).apply()
 
 The names in `__all__` are the whole public interface: `load` and `Cluster`, the types that their methods take and
-return, events and errors. Every module below `gpucluster` is private and may change in any version, whatever its name
-(docs/adr/0092-public-surface.md).
+return, events, errors, `Cancellation`, `as_json` and `event_schema`. Every module below `gpucluster` is private and
+may change in any version, whatever its name (docs/adr/0092-public-surface.md).
 
 Public names are written in `__init__.pyi`, with the modules that define them. They are imported when first used, so
 that importing gpucluster costs next to nothing.
@@ -16,6 +16,7 @@ that importing gpucluster costs next to nothing.
 from __future__ import annotations
 
 __version__ = "0.1.0"
+_FUNCTIONS = ("as_json", "event_schema", "load")
 
 
 def _public() -> dict[str, str]:
@@ -31,8 +32,8 @@ def _public() -> dict[str, str]:
 def __getattr__(name: str) -> object:
     if name == "__all__":
         value: object = [*__dir__()]
-    # `from gpucluster import paths` asks here first. Modules are in lower case, and `load` is the only public function.
-    elif not (name[:1].isupper() or name == "load") or name not in (modules := _public()):
+    # `from gpucluster import paths` asks here first. Modules are in lower case, as the public functions.
+    elif not (name[:1].isupper() or name in _FUNCTIONS) or name not in (modules := _public()):
         raise AttributeError(f"module 'gpucluster' has no attribute {name!r}")
     else:
         import importlib

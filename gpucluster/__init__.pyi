@@ -5,6 +5,7 @@ from gpucluster.advisories.evaluate import (
     KnownFault as KnownFault,
     Standing as Standing,
 )
+from gpucluster.cancellation import Cancellation as Cancellation
 from gpucluster.cloud.baked_images import BakedImage as BakedImage
 from gpucluster.cloud.clusters import CloudContents as CloudContents
 from gpucluster.cluster import Cluster as Cluster
@@ -43,6 +44,7 @@ from gpucluster.errors import (
     VerifyError as VerifyError,
 )
 from gpucluster.events import Event as Event, EventKind as EventKind
+from gpucluster.events_schema import event_schema as event_schema
 from gpucluster.handover.iam import Policies as Policies
 from gpucluster.jobs.report.build import JobReport as JobReport
 from gpucluster.lifecycle.adoption import Recovered as Recovered
@@ -111,6 +113,7 @@ from gpucluster.operations.status import ClusterState as ClusterState, ClusterSt
 from gpucluster.operations.support_bundle import NotCollected as NotCollected, SupportBundle as SupportBundle
 from gpucluster.operations.users import Groups as Groups, Users as Users
 from gpucluster.paths import ClusterPaths as ClusterPaths
+from gpucluster.plain import as_json as as_json
 from gpucluster.preflight import PreflightReport as PreflightReport
 from gpucluster.process import Completed as Completed
 from gpucluster.shapes import Shape as Shape

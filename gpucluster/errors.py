@@ -23,7 +23,7 @@ All codes are listed here, so that each has one meaning::
     9    MovedError              the saved plan does not hold any more; nothing was changed
     10   (none)                  drift: something differs; what could not be compared is in the report
     11   (none)                  drift: nothing differs of what was compared, but not everything was
-    130  Interrupted             Ctrl-C, SIGTERM or SIGHUP
+    130  Interrupted             Ctrl-C, SIGTERM or SIGHUP; of a library's call: `Cancellation.cancel`
 
 The library raises; only the command line turns an error into text and an exit code.
 """
@@ -74,6 +74,27 @@ class GpuClusterError(Exception):
         text = f"{self.what} ({self.where})" if self.where else self.what
         return with_hint(text, self.hint)
 
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object: its class, what, where, hint and exit code; and what only some errors have."""
+        return {
+            "error": type(self).__name__,
+            "what": self.what,
+            "where": self.where,
+            "hint": self.hint,
+            "exit_code": self.exit_code,
+        }
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickle, which would call the constructor with the message alone."""
+        return _restored, (type(self), self.args, self.__dict__)
+
+
+def _restored(kind: type[GpuClusterError], args: tuple[Any, ...], state: Mapping[str, Any]) -> GpuClusterError:
+    """An error that was pickled."""
+    error = kind.__new__(kind, *args)
+    error.__dict__.update(state)
+    return error
+
 
 @dataclass(frozen=True)
 class InputFinding:
@@ -105,6 +126,10 @@ class InputError(GpuClusterError):
     def __str__(self) -> str:
         return "\n".join([super().__str__(), *(f"  {finding}" for finding in self.findings)])
 
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {**super().to_dict(), "findings": [vars(finding) for finding in self.findings]}
+
 
 class OtherClusterError(InputError):
     """A command would act on a cluster that is not known to be the one of this folder. Nothing was changed.
@@ -120,6 +145,10 @@ class OtherClusterError(InputError):
     def __str__(self) -> str:
         text = f"{self.what} ({self.where})" if self.where else self.what
         return f"{text}\n{self.hint}" if self.hint and "\n" in self.what else with_hint(text, self.hint)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {**super().to_dict(), "cluster_id": self.cluster_id}
 
 
 @dataclass(frozen=True)
@@ -149,6 +178,10 @@ class PreflightError(GpuClusterError):
 
     def __str__(self) -> str:
         return "\n".join([super().__str__(), *(f"  {finding}" for finding in self.findings)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {**super().to_dict(), "findings": [vars(finding) for finding in self.findings]}
 
 
 class LockedError(GpuClusterError):
@@ -182,7 +215,7 @@ class MovedError(GpuClusterError):
 
 
 class Interrupted(GpuClusterError):
-    """Ctrl-C, SIGTERM or SIGHUP (a lost terminal) stopped the command."""
+    """Ctrl-C, SIGTERM or SIGHUP (a lost terminal) stopped the command, or `Cancellation.cancel` the call."""
 
     exit_code = EXIT_INTERRUPTED
 
@@ -223,6 +256,10 @@ class PartlyDone(ToolError):
 
     def __str__(self) -> str:
         return "\n".join([super().__str__(), *(f"  {line}" for line in self.done_text.splitlines())])
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return {**super().to_dict(), "done": self.done.to_dict()}
 
 
 class UnconfirmedError(PartlyDone):
@@ -272,3 +309,8 @@ class VerifyError(GpuClusterError):
     def __init__(self, what: str, *, verdict: Any, where: str = "", hint: str = "") -> None:
         super().__init__(what, where=where, hint=hint)
         self.verdict = verdict
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        checks = [result.to_dict() for result in self.verdict.results]
+        return {**super().to_dict(), "checks": checks, "verdict": self.verdict.to_dict()}

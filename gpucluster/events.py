@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from gpucluster import cancellation
+
 
 class EventKind(StrEnum):
     """What an event is about."""
@@ -46,6 +48,17 @@ class LogLevel(StrEnum):
     INFO = "info"
     WARNING = "warning"
     ERROR = "error"
+
+
+#: The statuses of each kind; empty where any word may be one.
+STATUSES: Mapping[EventKind, tuple[str, ...]] = {
+    EventKind.PHASE: tuple(PhaseStatus),
+    EventKind.RESOURCE: (),
+    EventKind.TASK: ("ok", "changed", "failed", "unreachable", "skipped"),
+    EventKind.CHECK: ("pass", "warn", "fail", "unknown", "skip"),
+    EventKind.LOG: (*LogLevel, "scaling", "waiting"),
+    EventKind.RESULT: (),
+}
 
 
 @dataclass(frozen=True)
@@ -96,11 +109,15 @@ def warn(on_event: Sink, name: str, message: str) -> None:
 
 
 def one_at_a_time(sink: Sink) -> Sink:
-    """The same sink, called with one event after the other: several threads may report what they do."""
+    """The same sink, called with one event after the other: several threads may report what they do.
+
+    When it has an event, a call that was cancelled ends: work that reports what it does need not ask by itself.
+    """
     lock = threading.RLock()
 
     def report(event: Event) -> None:
         with lock:
             sink(event)
+        cancellation.check()
 
     return report

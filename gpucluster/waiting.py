@@ -1,7 +1,7 @@
 """Waiting for a condition by evaluating it repeatedly: the one polling loop of the package.
 
 Only the clock and the sleep are effects, and a caller may pass its own: a test, a simulation, or a thread that must
-wake up at once (`threading.Event.wait` is a valid `sleep`).
+wake up at once (`threading.Event.wait` is a valid `sleep`). The usual sleep ends when the call is cancelled.
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from typing import TypeVar
+
+from gpucluster import cancellation
 
 _Value = TypeVar("_Value")
 
@@ -19,7 +21,7 @@ def wait_until(
     interval: float,
     *,
     clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], object] = time.sleep,
+    sleep: Callable[[float], object] = cancellation.sleep,
 ) -> _Value:
     """Call a condition until it returns something true, or until the time is over.
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+import threading
 
 import pytest
 
+from gpucluster.errors import Interrupted
 from gpucluster.waiting import wait_until
+from tests.cancelled_calls import calling
 from tests.doubles.clock import Clock
+from tests.waiting import wait_for
 
 
 def waited(clock: Clock, *results: object, limit: float, interval: float = 1.0) -> object:
@@ -65,3 +69,15 @@ def test_an_exception_of_the_condition_ends_the_wait() -> None:
 
     with pytest.raises(ValueError, match="refused"):
         wait_until(refused, 10.0, 1.0, sleep=lambda _seconds: pytest.fail("it paused"))
+
+
+def test_a_usual_wait_ends_when_its_call_is_cancelled() -> None:
+    asked = threading.Event()
+
+    def never() -> bool:
+        asked.set()
+        return False
+
+    with calling(lambda: wait_until(never, math.inf, 86400)) as call:
+        wait_for("it waits", asked.is_set)
+        assert isinstance(call.cancel(), Interrupted)

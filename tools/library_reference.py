@@ -46,24 +46,9 @@ A method does what [the command](command-line.md) of its name does: `gpucluster 
 this page are the whole public interface; every module below `gpucluster` is private and may change in any version
 ([why](../adr/0092-public-surface.md)).
 
-## From asyncio, and how to stop a run
-
-Methods block until they end. A program that uses `asyncio` runs them in a thread:
-
-```python
-import asyncio
-import gpucluster
-
-
-async def build() -> gpucluster.RunResult:
-    spec = gpucluster.load("cluster.yml")
-    cluster = gpucluster.Cluster(spec, on_event=lambda event: print(event.to_dict()))
-    return await asyncio.to_thread(cluster.apply)
-```
-
-Each cluster has one run at a time; several clusters can be worked on at once. A run in the main thread ends at SIGINT, SIGTERM and SIGHUP with
-`Interrupted`, and loses nothing: the same call goes on. A run in another thread is not interrupted: Python delivers signals to the main
-thread alone. To be able to stop it, start `gpucluster apply` as a process and send that SIGTERM.
+Methods block until they end. [Use the library in automation](../how-to/python-automation.md) shows how to call them from asyncio, how to stop
+a run from another thread, and what results and errors are as JSON. `load`, `as_json` and
+`event_schema` are functions; everything else is a class.
 """
 
 
@@ -74,7 +59,7 @@ def page() -> str:
     parts = _parts_of(cluster)
     errors = {name: value for name, value in public.items() if _is_class(value, BaseException)}
     operations = {type_name: public[type_name] for type_name in parts.values()}
-    told = {"load", "Cluster", "Event", "EventKind", *errors, *operations}
+    told = {"load", "as_json", "event_schema", "Cluster", "Cancellation", "Event", "EventKind", *errors, *operations}
     others = {name: value for name, value in public.items() if name not in told}
     lines = [_INTRODUCTION]
     lines += ["## load\n", *_callable("gpucluster.load", gpucluster.load)]
@@ -82,7 +67,11 @@ def page() -> str:
     for attribute, name in parts.items():
         lines += [f"## cluster.{attribute}\n", *_documented(operations[name])]
         lines += _methods(f"cluster.{attribute}", operations[name])
-    lines += ["## Events\n", *_events()]
+    cancellation = gpucluster.Cancellation
+    lines += ["## Cancellation\n", *_callable("gpucluster.Cancellation", cancellation)]
+    lines += _methods("cancellation", cancellation)
+    lines += ["## as_json\n", *_callable("gpucluster.as_json", gpucluster.as_json)]
+    lines += ["## Events\n", *_events(), *_callable("gpucluster.event_schema", gpucluster.event_schema)]
     lines += ["## Errors\n", *_errors(errors)]
     lines += ["## Types\n"]
     for name, value in others.items():

@@ -122,9 +122,11 @@ options:
         type: str
         default: Correct the setting and run again
   timeout:
-    description: Maximum seconds of all starts together.
+    description:
+      - Maximum seconds of all starts together. systemd itself ends a start that hangs, after 90 s for most units; a
+        database on a busy host takes longer.
     type: int
-    default: 90
+    default: 300
 author: gpucluster
 """
 
@@ -160,7 +162,7 @@ def main() -> None:
             "files": {"type": "list", "elements": "dict", "default": [], "options": FILE_SPEC},
             "units": {"type": "list", "elements": "dict", "default": [], "options": UNIT_SPEC},
             "trials": {"type": "list", "elements": "dict", "default": [], "options": TRIAL_SPEC},
-            "timeout": {"type": "int", "default": 90},
+            "timeout": {"type": "int", "default": 300},
         },
         supports_check_mode=True,
     )

@@ -304,6 +304,8 @@ def facts(user: str, key: str) -> dict[str, Any]:
         "backups": has_unit("gpucluster-backup"),
         # The role people has installed the timer that looks for drift.
         "drift": has_unit("gpucluster-drift"),
+        # And the one that keeps the journals of all hosts.
+        "logs": has_unit("gpucluster-logs"),
         # GPUs of this host have been divided by the role mig.
         "mig": has_unit("gpucluster-mig"),
         "grafana": has_unit("gpucluster-grafana"),

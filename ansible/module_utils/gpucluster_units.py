@@ -29,6 +29,8 @@ PROPERTIES = (
 )
 # A unit of type `simple` counts as started before its program has read its configuration.
 SETTLE_SECONDS = 0.3
+# A busy systemd gives no answer about some units and reports no error. It is asked so often.
+SHOW_TRIES = 5
 UP = ("active", "reloading")
 ENABLED = ("enabled", "static", "generated", "alias", "indirect", "enabled-runtime")
 
@@ -64,13 +66,22 @@ class Systemd:
         return str(out)
 
     def show(self, names: list[str]) -> dict[str, dict[str, str]]:
-        """The properties of units, by the requested name."""
-        out = self.run("show", f"--property={','.join(PROPERTIES)}", *names)
-        blocks = [block for block in out.strip().split("\n\n") if block]
-        return {
-            name: dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-            for name, block in zip(names, blocks)
-        }
+        """The properties of units, by the requested name.
+
+        Raises:
+            UnitFailed: systemd does not answer about each of them.
+        """
+        out = ""
+        for attempt in range(SHOW_TRIES):
+            if attempt:
+                time.sleep(SETTLE_SECONDS)
+            out = self.run("show", f"--property={','.join(PROPERTIES)}", *names)
+            blocks = [block for block in out.strip().split("\n\n") if block]
+            states = [dict(line.split("=", 1) for line in block.splitlines() if "=" in line) for block in blocks]
+            if len(states) == len(names) and all("LoadState" in state for state in states):
+                return dict(zip(names, states))
+        said = f"{len(states)} of {len(names)} units: {out[-300:]}"
+        raise UnitFailed(f"systemctl show {' '.join(names)} describes {said}")
 
     def journal(self, units: list[str]) -> str:
         """The last lines of the journal of units, for an error message, also of one that has started again."""

@@ -8,7 +8,6 @@ would be a loop of our own there, and we need a single connection, not a pool.
 from __future__ import annotations
 
 import http.client
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from email.message import Message
 from typing import IO, Any
 from urllib.parse import unquote, urlsplit
 
+from gpucluster import cancellation
 from gpucluster.errors import EnvironmentFault, InputError
 from gpucluster.text import reason_of
 
@@ -123,7 +123,7 @@ class HttpClient:
                 ) from error
             if pause is None or not temporary:
                 break
-            time.sleep(pause)
+            cancellation.sleep(pause)
         raise EnvironmentFault(f"a release can't be downloaded: {why}", where=unquote(url), hint=_HINT)
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from gpucluster import cancellation
 from gpucluster.artifacts import lock_file
 from gpucluster.artifacts.cache import key_of
 from gpucluster.artifacts.http_client import PAUSES
@@ -174,7 +175,7 @@ def _copy(origin: ReleaseSource, place: str, target: Path) -> str:
         except (ConnectionError, TimeoutError, http.client.HTTPException) as error:
             why = str(error)
         if pause is not None:
-            time.sleep(pause)
+            cancellation.sleep(pause)
     raise EnvironmentFault(f"{target.name} can't be downloaded: {why}", where=where, hint="Run the same command again")
 
 
@@ -182,6 +183,7 @@ def _bounded_copy(read: Callable[[int], bytes], write: Callable[[bytes], object]
     """Copy a file that may not be larger or slower than our limits. Returns the checksum and the number of bytes."""
     checksum, copied, until = hashlib.sha256(), 0, time.monotonic() + _MAX_SECONDS
     while data := read(_CHUNK):
+        cancellation.check()
         checksum.update(data)
         write(data)
         copied += len(data)

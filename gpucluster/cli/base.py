@@ -266,6 +266,7 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
         "cost": "cost",
         "dashboard": "dashboard",
         **dict.fromkeys(("runs", "logs"), "history"),
+        "schema": "schema",
     },
     "Users": {
         "user": "users",

@@ -166,12 +166,12 @@ def preflight(context: Context, provider: str) -> None:
     Creates nothing.
     """
     with cluster_of(context, provider) as (cluster, reporter):
-        from gpucluster.cli.output import failure, findings
+        from gpucluster.cli.output import findings
 
         report = cluster.preflight()
         verdict = "would fail" if report.errors else "no obstacle was found"
         line = f"preflight: {verdict}" + (f" ({report.summary})" if report.findings else "")
-        refused = failure(PreflightError(line, findings=report.findings)) if report.errors else {}
+        refused = PreflightError(line, findings=report.findings).to_dict() if report.errors else {}
         result = {**refused, **report.to_dict()}
         reporter.result(result, "\n".join(filter(None, [findings(report.findings), line])))
     if report.errors:

@@ -13,7 +13,8 @@ from gpucluster.cli.summaries import clock
 from gpucluster.text import count, printable
 
 if TYPE_CHECKING:
-    from gpucluster.operations.host_logs import LogFilter
+    from gpucluster.cli.output import ResultReporter
+    from gpucluster.operations.host_logs import KeptLines, LogFilter
     from gpucluster.paths import ClusterPaths
     from gpucluster.workspace.run_history import PastRun
 
@@ -42,7 +43,10 @@ def runs(context: Context, everything: bool) -> None:
 @click.option("--grep", default="", metavar="REGEX", help="Lines that match; small letters match both cases.")
 @click.option("--lines", type=int, default=1000, show_default=True, help="The last lines of each host.")
 @click.option("--follow", is_flag=True, help="Show new lines of a host as they are written.")
-def logs(context: Context, name: str | None, since: str, until: str, grep: str, lines: int, follow: bool) -> None:
+@click.option("--kept", is_flag=True, help="Read what the controller has kept; without HOST, list the hosts.")
+def logs(
+    context: Context, name: str | None, since: str, until: str, grep: str, lines: int, follow: bool, kept: bool
+) -> None:
     """Show how a run went, or the journal of a host or of a job.
 
     RUN is a name that `gpucluster runs` shows, or its beginning with the whole day. Default: the last run. Its phases
@@ -50,11 +54,18 @@ def logs(context: Context, name: str | None, since: str, until: str, grep: str, 
 
     HOST is a host's name, or `controller`. JOB is the number of a job of Slurm: the lines of its hosts in its time, and
     those of slurmctld about it. Times are in UTC.
+
+    With logs.keep_days in cluster.yml, the controller keeps the journals of all hosts: the lines of a host that is gone
+    or does not answer are shown from there.
     """
     from gpucluster.operations.host_logs import LogFilter, is_job, is_run
 
     chosen = LogFilter(since, until, grep, lines)
-    if name is None or is_run(name):
+    if kept and (follow or (name is not None and (is_run(name) or is_job(name)))):
+        raise click.UsageError("--kept is for the journal of a HOST, without --follow")
+    if kept and name is None:
+        _list_kept(context)
+    elif name is None or is_run(name):
         if chosen != LogFilter() or follow:
             raise click.UsageError("the options are for the journal of a HOST or a JOB")
         _show_run(context, name)
@@ -63,7 +74,7 @@ def logs(context: Context, name: str | None, since: str, until: str, grep: str, 
             raise click.UsageError("--follow is for the journal of a HOST")
         _show_job(context, name, chosen)
     else:
-        _show_host(context, name, chosen, follow=follow)
+        _show_host(context, name, chosen, follow=follow, kept=kept)
 
 
 def _show_run(context: Context, name: str | None) -> None:
@@ -79,21 +90,59 @@ def _show_run(context: Context, name: str | None) -> None:
 def _show_job(context: Context, job: str, chosen: LogFilter) -> None:
     with cluster_of(context) as (cluster, reporter):
         answer = cluster.hosts.journal_of_job(job, chosen)
-        silent = [f"! {host}: {printable(why)}" for host, why in answer.silent.items()]
-        text = "\n".join([*map(printable, answer.lines), *silent]) or f"no line about job {job}"
+        notes = [f"! {host}: {printable(why)}" for host, why in answer.silent.items()]
+        notes += [f"* {host}: {_copied(collected)}" for host, collected in answer.kept.items()]
+        text = "\n".join([*map(printable, answer.lines), *notes]) or f"no line about job {job}"
         reporter.result({"command": "logs", **answer.to_dict()}, text)
 
 
-def _show_host(context: Context, host: str, chosen: LogFilter, *, follow: bool) -> None:
+def _show_host(context: Context, host: str, chosen: LogFilter, *, follow: bool, kept: bool) -> None:
     with cluster_of(context) as (cluster, reporter):
         if follow:
             from gpucluster.cli.output import say
 
             cluster.hosts.follow_journal(host, lambda line: say(_shown(context, host, line)), chosen)
             return
-        lines = cluster.hosts.journal(host, chosen)
+        if kept:
+            copy = cluster.hosts.kept_journal(host, chosen)
+            _show_kept(reporter, copy, f"* {_copied(copy.collected)}")
+            return
+        from gpucluster.errors import ToolError
+
+        try:
+            lines = cluster.hosts.journal(host, chosen)
+        except ToolError as error:
+            if not cluster.spec.logs.keep_days:
+                raise
+            copy = cluster.hosts.kept_journal(host, chosen)
+            _show_kept(reporter, copy, f"* {error.what}: {_copied(copy.collected)}")
+            return
         text = "\n".join(map(printable, lines)) or f"no such line in the journal of {host}"
         reporter.result({"command": "logs", "host": host, "lines": list(lines)}, text)
+
+
+def _show_kept(reporter: ResultReporter, copy: KeptLines, note: str) -> None:
+    reporter.result({"command": "logs", **copy.to_dict()}, "\n".join([*map(printable, copy.lines), note]))
+
+
+def _list_kept(context: Context) -> None:
+    with cluster_of(context) as (cluster, reporter):
+        from gpucluster.cli.output import table
+
+        hosts = cluster.hosts.kept_journals()
+        rows = [[host, _at(collected)] for host, collected in hosts.items()]
+        text = table(rows, ["HOST", "LINES UNTIL"]) if rows else "no lines are kept yet: the first come in five minutes"
+        reporter.result({"command": "logs", "kept": hosts}, text)
+
+
+def _copied(collected: float) -> str:
+    return f"lines that the controller has kept until {_at(collected)}"
+
+
+def _at(seconds: float) -> str:
+    from datetime import UTC, datetime
+
+    return clock(datetime.fromtimestamp(seconds, UTC).isoformat())
 
 
 def _shown(context: Context, host: str, line: str) -> str:

@@ -20,15 +20,7 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import click
 
-from gpucluster.errors import (
-    GpuClusterError,
-    InputError,
-    OtherClusterError,
-    PartlyDone,
-    PreflightError,
-    PreflightFinding,
-    VerifyError,
-)
+from gpucluster.errors import GpuClusterError, InputError, PreflightFinding
 from gpucluster.events import Event, EventKind, PhaseStatus
 from gpucluster.terraform.addresses import is_internal
 from gpucluster.text import printable, terminal
@@ -63,27 +55,6 @@ def seconds(value: float) -> str:
         return f"{value:.1f} s"
     minutes, rest = divmod(round(value), 60)
     return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"
-
-
-def failure(error: GpuClusterError) -> dict[str, Any]:
-    """An error as JSON values: its class, what, where, hint and exit code; and what only some errors have."""
-    data: dict[str, Any] = {
-        "error": type(error).__name__,
-        "what": error.what,
-        "where": error.where,
-        "hint": error.hint,
-        "exit_code": error.exit_code,
-    }
-    if isinstance(error, InputError | PreflightError):
-        data["findings"] = [vars(finding) for finding in error.findings]
-    if isinstance(error, OtherClusterError):
-        data["cluster_id"] = error.cluster_id
-    if isinstance(error, PartlyDone):
-        data["done"] = error.done.to_dict()
-    if isinstance(error, VerifyError):
-        data["checks"] = [result.to_dict() for result in error.verdict.results]
-        data["verdict"] = error.verdict.to_dict()
-    return data
 
 
 def failure_text(error: GpuClusterError) -> str:
@@ -150,7 +121,7 @@ class ResultReporter(Protocol):
 class JsonLines:
     """One JSON object a line on standard output: the events, then `{"kind": "result", ...}`.
 
-    The `data` of every command that fails has the same members: see `failure`.
+    The `data` of every command that fails has the same members: see `GpuClusterError.to_dict`.
     """
 
     def __init__(self, out: IO[str] | None = None, *, command: str = "") -> None:
@@ -168,7 +139,7 @@ class JsonLines:
 
     def error(self, error: GpuClusterError) -> None:
         """Write the error as the final object."""
-        data = {"command": self._command, **failure(error)}
+        data = {"command": self._command, **error.to_dict()}
         self(Event(EventKind.RESULT, self._command, "failed", str(error), data=data))
 
     def close(self) -> None:

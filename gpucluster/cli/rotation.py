@@ -21,10 +21,11 @@ def rotate(context: Context, what: tuple[str, ...], yes: bool) -> None:
 
     WHAT is `munge`, the key with which Slurm's hosts trust each other, `jwt`, the key of the REST API's tokens,
     `passwords`, those with which hosts read the directory, `host-keys`, the ssh host keys of permanent hosts, `ssh-ca`,
-    the CA that certifies those of all hosts, `kubernetes`, the certificates of the control plane, or `all`. Without it,
-    list what can be changed and when that was last done. Slurm stops for some seconds, the API server for up to a
-    minute; jobs and pods run on. A host that is off gets the munge key when it boots. An interrupted rotation is
-    continued by the same command.
+    the CA that certifies those of all hosts, `directory-ca`, the CA of the directory and of other servers of the
+    controller, `grafana`, the password of its administrator, `kubernetes`, the certificates of the control plane, or
+    `all`. Without it, list what can be changed and when that was last done. Slurm stops for some seconds, the API
+    server for up to a minute; jobs and pods run on. A host that is off gets the munge key, and learns the CA of the
+    directory, when it boots. An interrupted rotation is continued by the same command.
     """
     with cluster_of(context) as (cluster, reporter):
         if not what:
@@ -51,6 +52,8 @@ _STOPS = {
     "passwords": "SSSD starts again on each host; jobs run on",
     "host-keys": "ssh of users reports another host key of login nodes, unless it has the cluster's CA",
     "ssh-ca": "images that were baked before believe the former CA: bake again",
+    "directory-ca": "the directory starts again, and SSSD on each host; jobs run on",
+    "grafana": "the page of Grafana asks for another password at the next login",
     "kubernetes": "the API server stops for up to a minute; pods run on",
 }
 
@@ -79,6 +82,8 @@ def _lines(rotation: Rotation) -> str:
 def _line(secret: RotatedSecret) -> str:
     if secret.name == "kubernetes":
         return "kubernetes: all certificates of the control plane are renewed"
+    if secret.name == "grafana":
+        return "grafana: changed; to see it, run: gpucluster dashboard --password"
     if secret.name == "jwt":
         return "jwt: changed; tokens that were made before are refused"
     lines = [
@@ -97,4 +102,5 @@ _WHEN = {
     "passwords": "the one before is valid there until the same command or an apply reaches them",
     "host-keys": "they keep the keys that they have",
     "ssh-ca": "the next apply brings it to them",
+    "directory-ca": "they learn the next one at their boot",
 }

@@ -10,7 +10,7 @@ import click
 
 from gpucluster.cli import completion
 from gpucluster.cli.base import Context, cluster_of, command, command_group
-from gpucluster.cli.output import failure, table
+from gpucluster.cli.output import table
 from gpucluster.cli.summaries import names, unconfirmed, with_partial_result
 from gpucluster.cli.user_options import settings_of, user_options
 from gpucluster.errors import EXIT_FAILED, InputError, ToolError, with_hint
@@ -160,7 +160,7 @@ def user_import(context: Context, people: str) -> None:
             what = f"{len(report.failed)} of {count(len(report.users), 'user')} failed"
             error = ToolError(what, where=people, hint="Correct them, then import the file again")
             text += f"\n{with_hint(error.what, error.hint)}"
-            result |= {"status": "failed", **failure(error)}
+            result |= {"status": "failed", **error.to_dict()}
         reporter.result(result, text)
     if report.failed:
         sys.exit(EXIT_FAILED)

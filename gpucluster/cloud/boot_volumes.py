@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from gpucluster import cancellation
 from gpucluster.cloud.client import CloudAccess, all_pages, model, refusals, unless_refused
 from gpucluster.errors import CloudError
 from gpucluster.events import Event, EventKind, Sink
@@ -129,7 +130,7 @@ class BootVolumes:
                     return NewVolume(refused=error.what)
                 if error.status != http.HTTPStatus.CONFLICT or time.monotonic() > until:
                     raise
-                time.sleep(_POLL)  # the request of an earlier run is still being carried out
+                cancellation.sleep(_POLL)  # the request of an earlier run is still being carried out
                 continue
             failed = self._failure(work_request)
             if failed:

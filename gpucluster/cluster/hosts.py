@@ -8,7 +8,7 @@ from contextlib import suppress
 from gpucluster.cluster.composition import Parts
 from gpucluster.cluster.state import unknown
 from gpucluster.operations.copying import copying
-from gpucluster.operations.host_logs import HostLogs, JobLines, LogFilter
+from gpucluster.operations.host_logs import HostLogs, JobLines, KeptLines, LogFilter
 from gpucluster.paths import read_saved
 
 
@@ -63,6 +63,28 @@ class HostOperations:
             ToolError: there is no such host, or it does not answer.
         """
         return self._logs.of_host(host, chosen or LogFilter())
+
+    def kept_journal(self, host: str, chosen: LogFilter | None = None) -> KeptLines:
+        """Lines of a host that the controller has kept (`logs.keep_days`): also of one that is gone.
+
+        Args:
+            host: its name; "controller" for the controller.
+            chosen: which lines; None for the last ones.
+
+        Raises:
+            InputError: cluster.yml keeps none, or the filter has a value that is not one.
+            ToolError: the controller does not answer, or has nothing of this host.
+        """
+        return self._logs.kept(host, chosen or LogFilter())
+
+    def kept_journals(self) -> dict[str, float]:
+        """Of which hosts the controller has lines, and when it asked each the last time, in seconds since 1970.
+
+        Raises:
+            InputError: cluster.yml keeps none.
+            ToolError: the controller does not answer.
+        """
+        return self._logs.kept_hosts()
 
     def follow_journal(self, host: str, on_line: Callable[[str], None], chosen: LogFilter | None = None) -> None:
         """Pass on each line of a host's journal as it is written, until a signal stops it.

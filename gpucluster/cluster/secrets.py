@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from gpucluster import handover
 from gpucluster.cluster.composition import Parts
 from gpucluster.errors import InputError
+from gpucluster.handover.outputs import DIRECTORY_AUTHORITY
 from gpucluster.operations.rotation import (
+    DIRECTORY_CA,
     HOST_KEYS,
     SSH_CA,
     RotatableSecret,
@@ -43,9 +45,10 @@ class SecretOperations:
         users wait. "jwt", the key of the REST API's tokens: those that were made before are refused, and slurmctld
         starts again. "passwords", with which hosts read the directory: SSSD starts again on each host. "host-keys", the
         ssh host keys of permanent hosts, and "ssh-ca", the CA that certifies those of all hosts: connections live on.
-        "kubernetes", the certificates of a control plane on the
-        controller: the API server stops for up to a minute. May be killed at any point; the same call goes on. It also
-        completes a rotation that hosts have not confirmed.
+        "directory-ca", the CA of the directory and of other servers of the controller: the directory starts again, and
+        SSSD on each host. "grafana", the password of its administrator. "kubernetes", the certificates of a control
+        plane on the controller: the API server stops for up to a minute. May be killed at any point; the same call goes
+        on. It also completes a rotation that hosts have not confirmed.
 
         Args:
             what: names of `list`, or "all".
@@ -57,12 +60,13 @@ class SecretOperations:
             GpuClusterError: see `errors`; a host in service that does not answer ends it before anything is switched.
         """
         names, parts = chosen(what, self._parts.spec), self._parts
-        if not {HOST_KEYS, SSH_CA} & {*names}:
+        if not {HOST_KEYS, SSH_CA, DIRECTORY_CA} & {*names}:
             with parts.identity.runs.run("rotate"):
                 return self._rotations.rotate(names)
         with parts.identity.runs.run("rotate", prepares=True) as run:
             terraform = parts.phases.provisioning.prepare(run, keep_variables=True)
-            self._believe(terraform)
+            if {HOST_KEYS, SSH_CA} & {*names}:
+                self._believe(terraform)
             return self._rotations.rotate(names, lambda done: self._learn(terraform, done))
 
     def _believe(self, terraform: Terraform) -> None:
@@ -78,11 +82,13 @@ class SecretOperations:
         self._parts.programs.ssh().learn_authority(authority)
 
     def _learn(self, terraform: Terraform, done: RotatedSecret) -> None:
-        """Let this machine and the state expect the host keys, and the CA, that hosts have now."""
+        """Let this machine and the state expect the host keys, and the CAs, that hosts have now."""
         provisioning, ssh_client = self._parts.phases.provisioning, self._parts.programs.ssh()
-        if done.authority:
+        if done.name == SSH_CA and done.authority:
             ssh_client.learn_authority(" ".join(done.authority.split()[:2]))
-            provisioning.note_ssh_authority(terraform, done.authority)
+            provisioning.note_authority(terraform, handover.SSH_AUTHORITY, done.authority)
+        if done.name == DIRECTORY_CA and done.authority:
+            provisioning.note_authority(terraform, DIRECTORY_AUTHORITY, done.authority)
         instances = {host.name: host.booted for host in self._parts.connections.controller.hosts()}
         keys = {instance: each for name, each in done.keys.items() if (instance := instances.get(name))}
         others = ssh_client.learn_others(keys)

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from gpucluster import process
+from gpucluster import cancellation, process
 from gpucluster.configuration import ansible_playbook
 from gpucluster.environment import Program
 from gpucluster.errors import AnsibleError, EnvironmentFault, InputError
@@ -250,6 +250,7 @@ class Ansible:
         """
         import ansible_runner
 
+        cancellation.check()
         listener = _Listener(self._on_event, playbook)
         _log.debug("run: ansible-playbook --inventory %s --forks %d %s", inventory, FORKS, ansible_dir() / playbook)
         inherited, ours = process.environment_for(Program.ANSIBLE), self._environment()

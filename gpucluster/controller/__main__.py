@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "drift": (
         "gpucluster.controller.drift.__main__", "what of this host and the cluster is not as apply left it",
     ),
+    "logs": ("gpucluster.controller.logs.__main__", "keep the journals of all hosts here, and read what is kept"),
     "health": (
         "gpucluster.controller.health.__main__", "the health service: reports of nodes, and drains for failed checks",
     ),

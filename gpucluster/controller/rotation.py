@@ -1,5 +1,6 @@
 """Rotation of secrets on the controller, while jobs run: the requests, and the munge key. `host_passwords`,
-`host_keys`, `ssh_authority` and `rest_key` have others.
+`host_keys`, `ssh_authority`, `directory_authority`, `rest_key` and `grafana_password` have others. The last one is also
+asked for on a login node, if that has Grafana.
 
 `gpucluster-agent rotate request` answers one request of the operator's machine; `gpucluster-munge-switch.service` runs
 `gpucluster-agent rotate switch`. What has to be done is in files, so each may be killed at any point: the same
@@ -31,7 +32,9 @@ from typing import Any
 
 from gpucluster.controller import (
     begun_rotation,
+    directory_authority,
     file_lock,
+    grafana_password,
     host_commands,
     host_keys,
     host_passwords,
@@ -50,7 +53,15 @@ from gpucluster.node_agent.state_volume.mounting import StateVolume
 
 MUNGE = "munge"
 #: What can be rotated.
-SECRETS = (MUNGE, rest_key.NAME, host_passwords.NAME, host_keys.NAME, ssh_authority.NAME)
+SECRETS = (
+    MUNGE,
+    rest_key.NAME,
+    host_passwords.NAME,
+    host_keys.NAME,
+    ssh_authority.NAME,
+    directory_authority.NAME,
+    grafana_password.NAME,
+)
 #: A switch that has begun, until slurmctld runs again; hosts that have not confirmed it.
 BEGUN = Path("/etc/gpucluster/munge.switch")
 MISSING = Path("/etc/gpucluster/munge.missing")
@@ -203,9 +214,10 @@ def _result(missing: Switch | None, number: int, away: Sequence[str], *, new: bo
 
 def state() -> dict[str, Any]:
     """What can be rotated here, when it was changed, and what a rotation has left."""
-    found = _munge_state() + rest_key.state()
+    found = _munge_state() + rest_key.state() + grafana_password.state()
     if FILE.exists():
         found += [host_passwords.state(Config.load(FILE)), host_keys.state(), *ssh_authority.state()]
+        found += directory_authority.state()
     return {"secrets": found}
 
 
@@ -304,23 +316,29 @@ def request(text: str, note: Note) -> dict[str, Any]:
     if operation != "rotate" or not what or not set(what) <= set(SECRETS):
         raise Refused("the request names nothing that can be rotated", f"One of: {', '.join(SECRETS)}")
     with _exclusive():
-        config = Config.load(FILE)
-        return {name: _rotate(name, config, note) for name in what}
+        return {name: _rotate(name, note) for name in what}
 
 
-def _rotate(name: str, config: Config, note: Note) -> dict[str, Any]:
+def _rotate(name: str, note: Note) -> dict[str, Any]:
+    if name == grafana_password.NAME:
+        return grafana_password.rotate(note)
+    config = Config.load(FILE)
     try:
-        if name == MUNGE:
-            return rotate_munge(config.hosts, note)
         if name == rest_key.NAME:
             return rest_key.rotate(note, lambda: _save_to_volume(config.hosts))
-        if name == host_keys.NAME:
-            return host_keys.rotate(config.hosts, note)
-        if name == ssh_authority.NAME:
-            return ssh_authority.rotate(config.hosts, note)
-        return host_passwords.rotate(config, note)
+        if name == host_passwords.NAME:
+            return host_passwords.rotate(config, note)
+        return _ON_HOSTS[name](config.hosts, note)
     except Unconfirmed as error:
         raise Unconfirmed(error.message, error.hint, {name: error.partial_result}) from None
+
+
+_ON_HOSTS: Mapping[str, Callable[[HostLogins, Note], dict[str, Any]]] = {
+    MUNGE: rotate_munge,
+    host_keys.NAME: host_keys.rotate,
+    ssh_authority.NAME: ssh_authority.rotate,
+    directory_authority.NAME: directory_authority.rotate,
+}
 
 
 def main(argv: Sequence[str] | None = None) -> int:

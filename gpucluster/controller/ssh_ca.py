@@ -10,6 +10,8 @@ for this address; the request names none.
 A node that boots from a baked image sends the hash of a password, too. The controller makes the entry in the directory
 for the node that the autoscaler has launched at this address (`booting_nodes`). What Slurm reports of an address is not
 enough for that: slurmd of any node can report it.
+
+A host whose CA of the directory is not the present one asks here for it, too (`node_agent/directory_authority`).
 """
 
 from __future__ import annotations
@@ -25,9 +27,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpucluster.controller import booting_nodes
+from gpucluster.controller import booting_nodes, ca
 from gpucluster.controller.users.hosts import in_service, lists
-from gpucluster.node_agent import host_certificates, programs
+from gpucluster.node_agent import directory_authority, host_certificates, programs
 from gpucluster.node_agent.errors import AgentError, Failed, Refused
 from gpucluster.node_agent.host_certificates import LONGEST, TYPE, Add, read_string
 
@@ -189,7 +191,12 @@ def _serve() -> None:
     """One connection. A refusal goes to the host as well: only root there can have sent the request."""
     address, port = caller()
     try:
-        text = answer(address, port, sys.stdin.read(LONGEST), json.loads(KNOWN.read_text()))
+        request = sys.stdin.read(LONGEST)
+        if request.strip() == directory_authority.REQUEST:
+            # Public, so it does not matter who asks.
+            text = json.dumps(ca.published())
+        else:
+            text = answer(address, port, request, json.loads(KNOWN.read_text()))
     except AgentError as error:
         sys.stdout.write(f"{error.message}\n")
         raise

@@ -136,6 +136,8 @@ def inventory(
                 **_health_variables(spec),
                 **_monitoring_variables(spec, outputs),
                 "people_backup_schedule": _backup_schedule(spec),
+                "people_logs_keep_days": spec.logs.keep_days,
+                "people_logs_max_gb": spec.logs.max_gb,
                 "people_billed_hosts": billed,
                 **_container_variables(spec, software),
                 **_autoscaler_variables(spec, outputs, autoscaling, hardware_emulated=hardware_emulated, hosts=billed),

@@ -19,8 +19,8 @@ ROLLOUTS, ROLLOUTS_TYPE = "rollouts", ("map", "string")
 SERVICE, SERVICE_TYPE = "service", ("map", "string")
 #: The hosts that can be the controller, by their modules' names.
 CONTROLLER_HOST, STANDBY_HOST = "controller", "standby"
-#: The name of the ssh CA among the certificates.
-SSH_AUTHORITY = "ssh"
+#: The names of the ssh CA, and of the CA of the directory, among the certificates.
+SSH_AUTHORITY, DIRECTORY_AUTHORITY = "ssh", "directory"
 
 
 @dataclass(frozen=True)

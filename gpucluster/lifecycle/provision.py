@@ -471,18 +471,19 @@ class Provisioning:
         self.record(terraform, host_keys={**identity.host_keys, **keys})
         terraform.set_variables(self._variables(terraform))
 
-    def note_ssh_authority(self, terraform: Terraform, text: str) -> None:
-        """Write into the state which ssh CA the cluster has now, and let the next plan follow it.
+    def note_authority(self, terraform: Terraform, name: str, text: str) -> None:
+        """Write into the state which CA the cluster has now, and let the next plan follow it.
 
         Args:
             terraform: of this run, after its `prepare`.
-            text: its public key, as the file on the controller has it.
+            name: of the CA, as in `handover.outputs`.
+            text: its public key, or its certificate, as the file on the controller has it.
 
         Raises:
             TerraformError: Terraform refused.
         """
         outputs = terraform.outputs()
-        certificates = {**handover.Identity.parse(outputs).certificates, handover.SSH_AUTHORITY: text}
+        certificates = {**handover.Identity.parse(outputs).certificates, name: text}
         terraform.set_output("identity", {**outputs["identity"], "certificates": certificates})
         terraform.set_variables(self._variables(terraform))
 

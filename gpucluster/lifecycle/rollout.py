@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from gpucluster import handover
+from gpucluster import cancellation, handover
 from gpucluster.cloud.boot_volumes import BootVolumes, NewVolume
 from gpucluster.cloud.members import PoolMembers
 from gpucluster.errors import AnsibleError, CloudError, InputError, ToolError
@@ -221,7 +221,7 @@ class _PoolRollout:
                 since = time.monotonic()
             elif time.monotonic() - since < self._request.timeout:
                 self._announce_wait(step)
-                time.sleep(_POLL)
+                cancellation.sleep(_POLL)
             else:
                 raise self._no_node_free(step)
         return self._end(step)

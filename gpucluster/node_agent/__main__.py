@@ -1,7 +1,7 @@
 """Entry point of `gpucluster-agent` on nodes: chooses the command by its first argument, or by the name of the link.
 
-The links of LINKS on hosts lead to the same file. A command's
-module is imported when it is chosen, because each import costs time, also of bytecode (`compiled`).
+The links of LINKS on hosts lead to the same file. A command's module is imported when it is chosen: each import costs
+time, also of bytecode (`compiled`).
 """
 
 from __future__ import annotations
@@ -14,14 +14,11 @@ from pathlib import Path
 
 #: Command -> the module whose `main` runs it, and its line in `--help`.
 COMMANDS: Mapping[str, tuple[str, str]] = {
-    "host-certificate": (
-        "gpucluster.node_agent.host_certificates", "certificates for the ssh host keys of the cluster's hosts",
-    ),
+    "host-certificate": ("gpucluster.node_agent.host_certificates", "certificates for the ssh host keys of hosts"),
     "host-keys": ("gpucluster.node_agent.host_keys", "other ssh host keys for this host"),
     "munge-key": ("gpucluster.node_agent.munge_key", "the munge key of this host, from the controller"),
-    "directory-password": (
-        "gpucluster.node_agent.directory_password", "the password with which this host binds to the directory",
-    ),
+    "directory-password": ("gpucluster.node_agent.directory_password", "this host's password for the directory"),
+    "directory-authority": ("gpucluster.node_agent.directory_authority", "the CA of the directory, for this host"),
     "rootless": ("gpucluster.node_agent.rootless_containers", "prepare a user's rootless containers"),
     "home-files": ("gpucluster.node_agent.home_files", "count the files of users on the home share"),
     "seal": ("gpucluster.node_agent.host_identity", "remove the identity of a host before its disk becomes an image"),
@@ -46,6 +43,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "versions": ("gpucluster.node_agent.versions", "versions of Slurm, container runtimes, the driver and others here"),
     "facts": ("gpucluster.node_agent.facts.__main__", "the facts of this host that `gpucluster verify` judges"),
     "drift": ("gpucluster.node_agent.drift.__main__", "what on this host is not as the last apply left it"),
+    "journal": ("gpucluster.node_agent.journal", "print the lines of this host's journal that the controller lacks"),
     "support": ("gpucluster.node_agent.support", "print what a support bundle takes from this host, as one line"),
     "check": ("gpucluster.node_agent.checks.__main__", "check this host: GPUs, RDMA, services, file systems"),
 }  # fmt: skip
@@ -90,7 +88,7 @@ def main(
 
 
 def _usage(commands: Mapping[str, tuple[str, str]]) -> str:
-    rows = "".join(f"  {name:<17} {text}\n" for name, (_module, text) in commands.items())
+    rows = "".join(f"  {name:<19} {text}\n" for name, (_module, text) in commands.items())
     return (
         f"usage: gpucluster-agent [--version] COMMAND ...\n\n{rows}\nfor more, run: gpucluster-agent COMMAND --help\n"
     )

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import http.client
 import socket
-import time
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from gpucluster import process
+from gpucluster import cancellation, process
 from gpucluster.controller.monitor.prometheus import PORT as PROMETHEUS_PORT
 from gpucluster.dashboards import addresses
 from gpucluster.dashboards.addresses import GRAFANA_PORT, Subject
@@ -70,7 +69,7 @@ class Dashboard:
         spec: ClusterSpec,
         controller: ControllerConnection,
         on_event: Sink,
-        sleep: Callable[[float], None] = time.sleep,
+        sleep: Callable[[float], None] = cancellation.sleep,
     ) -> None:
         self._spec = spec
         self._controller = controller

@@ -8,13 +8,12 @@ that an administrator has drained.
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gpucluster import process
+from gpucluster import cancellation, process
 from gpucluster.errors import GpuClusterError, ToolError
 from gpucluster.events import Event, EventKind, Sink, warn
 from gpucluster.node_agent.rules.reasons import drained_by_apply, drained_by_rollout, drained_for_its_host
@@ -289,7 +288,7 @@ class Draining:
             try:
                 return ask()
             except GpuClusterError:
-                time.sleep(_POLL)
+                cancellation.sleep(_POLL)
         return ask()
 
     def _observe(self, reasons: Mapping[str, str]) -> tuple[list[SlurmNode], tuple[SlurmJob, ...]]:

@@ -8,12 +8,11 @@ also if this process is killed or its connection is lost, and leaves nothing beh
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from gpucluster import process
+from gpucluster import cancellation, process
 from gpucluster.artifacts import agent_archive
 from gpucluster.errors import ProcessError, ToolError
 from gpucluster.events import Event, EventKind, Sink
@@ -129,7 +128,7 @@ def _begin(client: SshClient, asked: Collection) -> _Conversation:
     command, program = agent_archive.facts_program(controller=True)
     argv = client.argv(asked.controller, [command])
     for left, pause in zip(reversed(range(len(PAUSES))), PAUSES, strict=True):
-        time.sleep(pause)
+        cancellation.sleep(pause)
         with ExitStack() as until_begun:
             conversation = until_begun.enter_context(_Conversation(argv))
             try:

@@ -1,21 +1,25 @@
 """Lines of the hosts' journals: of one host, or of one job on all its hosts (`gpucluster logs HOST|JOB`). Reads only.
 
-The journals are those of the hosts themselves, read by their journalctl: what a host that is gone has written is gone
-with it. A host may write what it likes into its own journal, and nothing into another's: lines are taken from the host
-that was asked, whatever name stands in them.
+The journals are those of the hosts themselves, read by their journalctl. With `logs.keep_days` the controller has a
+copy of all of them, which is read where a host is gone, does not answer, or was replaced since. A host may write what
+it likes into its own journal, and nothing into another's: lines are taken from the host that was asked, whatever name
+stands in them.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from gpucluster import process
 from gpucluster.errors import InputError, ToolError
+from gpucluster.node_agent import bounded
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.inquiry import Inquiry
 from gpucluster.operations.schedulers import require_slurm
@@ -33,6 +37,7 @@ _TIMEOUT = 60.0
 _AFTER_S = 60
 #: Hosts of one job that are asked. Lines of more hosts are too many to read.
 MOST_HOSTS = 64
+_AGENT = "/usr/local/bin/gpucluster-agent"
 _JOB = re.compile(r"[1-9]\d{0,9}(?:_\d{1,9})?")
 _RUN = re.compile(r"\d{8}(?:T[\w-]*)?")
 _JOB_FIELDS = 6
@@ -112,11 +117,31 @@ class JobLines:
     Args:
         lines: of all hosts together, by time (UTC).
         silent: why a host did not answer, by its name.
+        kept: hosts whose lines are from the controller's copy, and when it was made, in seconds since 1970.
     """
 
     times: JobTimes
     lines: Sequence[str]
     silent: dict[str, str]
+    kept: dict[str, float] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As a JSON object."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class KeptLines:
+    """Lines of a host that the controller has kept.
+
+    Args:
+        lines: the oldest first, with times in UTC.
+        collected: when the controller asked the host the last time, in seconds since 1970.
+    """
+
+    host: str
+    lines: Sequence[str]
+    collected: float
 
     def to_dict(self) -> dict[str, Any]:
         """As a JSON object."""
@@ -142,6 +167,45 @@ class HostLogs:
         """
         chosen.check()
         return _in_order(self._lines(host, chosen.argv()))
+
+    def kept(self, host: str, chosen: LogFilter) -> KeptLines:
+        """Lines of a host, also of one that is gone, that the controller has kept.
+
+        Raises:
+            InputError: cluster.yml keeps none, or a value of the filter is none.
+            ToolError: the controller does not answer, has nothing of this host, or refuses the filter.
+        """
+        chosen.check()
+        answer = self._of_copy("show", {"host": host, **asdict(chosen)})
+        return KeptLines(host, tuple(map(str, answer["lines"])), float(answer["collected"]))
+
+    def kept_hosts(self) -> dict[str, float]:
+        """Of which hosts the controller has lines, and when it asked each the last time, in seconds since 1970.
+
+        Raises:
+            InputError: cluster.yml keeps none.
+            ToolError: the controller does not answer.
+        """
+        return {str(host): float(time_) for host, time_ in self._of_copy("hosts", {})["hosts"].items()}
+
+    def _of_copy(self, part: str, request: dict[str, Any]) -> dict[str, Any]:
+        if not self._spec.logs.keep_days:
+            raise InputError(
+                "the controller keeps no journals of hosts",
+                where="logs.keep_days",
+                hint="Set logs.keep_days in cluster.yml, such as 30, and run: gpucluster apply",
+            )
+        done = self._controller.ask(f"sudo -n {_AGENT} logs {part}", text=json.dumps(request), timeout=_TIMEOUT)
+        if done.returncode != 0:
+            what, _, hint = printable(done.stderr).strip().partition("\n")
+            raise ToolError(what[:300] or "the controller gives no answer", hint=hint or "Run: gpucluster apply")
+        try:
+            answer = bounded.loads(done.stdout)
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise ToolError("the controller's answer can't be read", hint="Run: gpucluster apply")
+        return answer
 
     def follow(self, host: str, chosen: LogFilter, on_line: Callable[[str], None]) -> None:
         """Pass on each line of a host's journal as it is written, until a signal stops it.
@@ -170,20 +234,42 @@ class HostLogs:
         require_slurm(self._spec, "logs JOB", kubernetes="Run: gpucluster kubectl -- logs POD")
         chosen.check()
         times = self._times(job)
-        ask = {"controller": Inquiry(lambda: self._lines("controller", _about(times, chosen)))}
+        ask = {"controller": Inquiry(lambda: KeptLines("", self._lines("controller", _about(times, chosen)), 0))}
         if times.started is not None:
             for host in times.hosts[:MOST_HOSTS]:
-                argv = _in_its_time(times, chosen)
-                ask[host] = Inquiry(lambda host=host, argv=argv: self._lines(host, argv))  # type: ignore[misc]
-        until = time.monotonic() + _TIMEOUT
+                ask[host] = Inquiry(lambda host=host: self._in_job(host, times, chosen))  # type: ignore[misc]
+        until = time.monotonic() + 2 * _TIMEOUT
         lines: list[str] = []
         silent = dict.fromkeys(times.hosts[MOST_HOSTS:], "not asked: the job has more hosts than are asked")
+        kept: dict[str, float] = {}
         for host, inquiry in ask.items():
             answer = inquiry.answer(until)
             if answer.value is None:
                 silent[host] = answer.error
-            lines += answer.value or ()
-        return JobLines(times, _in_order(lines), silent)
+                continue
+            lines += answer.value.lines
+            if answer.value.collected:
+                kept[host] = answer.value.collected
+        return JobLines(times, _in_order(lines), silent, kept)
+
+    def _in_job(self, host: str, times: JobTimes, chosen: LogFilter) -> KeptLines:
+        """A host's lines in the time of a job; `collected` is 0 where the host itself has them."""
+        own: tuple[str, ...] = ()
+        error: ToolError | InputError | None = None
+        try:
+            own = self._lines(host, _in_its_time(times, chosen))
+        except (ToolError, InputError) as caught:
+            error = caught
+        # A node that was replaced since has none of that time.
+        if not own and self._spec.logs.keep_days:
+            begin, end = _times_of(times.started, times.ended, chosen)
+            with suppress(ToolError):
+                copy = self.kept(host, replace(chosen, since=begin, until=end))
+                if copy.lines:
+                    return copy
+        if error is not None:
+            raise error
+        return KeptLines(host, own, 0)
 
     def _lines(self, host: str, argv: Sequence[str]) -> tuple[str, ...]:
         place = None if host == "controller" else host
@@ -254,10 +340,15 @@ def _about(times: JobTimes, chosen: LogFilter) -> list[str]:
     return [*LogFilter("", "", both, chosen.lines).argv(*units), *_window(submitted, times.ended, chosen)]
 
 
-def _window(begin: float | None, end: float | None, chosen: LogFilter) -> list[str]:
-    """The times of a job as options of journalctl; those of the operator come first."""
+def _times_of(begin: float | None, end: float | None, chosen: LogFilter) -> tuple[str, str]:
+    """From when and until when, as systemd reads times; what the operator wants comes first."""
     since = chosen.since or ("" if begin is None else f"@{begin:.0f}")
-    until = chosen.until or ("" if end is None else f"@{end + _AFTER_S:.0f}")
+    return since, chosen.until or ("" if end is None else f"@{end + _AFTER_S:.0f}")
+
+
+def _window(begin: float | None, end: float | None, chosen: LogFilter) -> list[str]:
+    """The times of a job as options of journalctl."""
+    since, until = _times_of(begin, end, chosen)
     return [f"--{name}={value}" for name, value in (("since", since), ("until", until)) if value]
 
 

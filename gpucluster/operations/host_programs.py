@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from gpucluster import process
+from gpucluster import cancellation, process
 from gpucluster.errors import ProcessError, ToolError
 from gpucluster.handover.facts_requests import HOSTS_AT_ONCE
 from gpucluster.node_agent import bounded
@@ -39,7 +39,7 @@ def ask_hosts(
 
     Raises:
         EnvironmentFault: there is no ssh.
-        KeyboardInterrupt: the user stopped it.
+        KeyboardInterrupt: the user stopped it, or the call was cancelled.
     """
     command, begin = program
     stop = threading.Event()
@@ -49,7 +49,9 @@ def ask_hosts(
 
     with ThreadPoolExecutor(HOSTS_AT_ONCE) as threads:
         try:
-            return dict(zip(requests, threads.map(ask, requests), strict=True))
+            asked = {name: threads.submit(ask, name) for name in requests}
+            cancellation.completed(asked.values())
+            return {name: each.result() for name, each in asked.items()}
         finally:
             stop.set()  # after Ctrl-C, no thread waits for its host any more
             threads.shutdown(wait=False, cancel_futures=True)

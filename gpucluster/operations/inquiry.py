@@ -15,6 +15,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from gpucluster import cancellation
 from gpucluster.errors import GpuClusterError
 from gpucluster.text import reason_of
 
@@ -76,9 +77,12 @@ class Inquiry(Generic[T]):
 
         Raises:
             TimeoutError: there is no result yet.
+            KeyboardInterrupt: the call of this thread was cancelled.
             Exception: what `ask` raised.
         """
-        return self._future.result(timeout)
+        if not cancellation.completed([self._future], timeout):
+            raise FutureTimeout
+        return self._future.result()
 
     def answer(self, until: float) -> InquiryAnswer[T]:
         """The answer, or why there is none. Never raises.

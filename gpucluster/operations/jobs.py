@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import os
 import secrets
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from gpucluster import process
+from gpucluster import cancellation, process
 from gpucluster.artifacts import catalogue, releases
 from gpucluster.artifacts.cache import sha256_of
 from gpucluster.controller.jobs.queue import QueuedJob as QueuedJob
@@ -547,7 +546,7 @@ class Jobs:
                 elif answer["ended"] or not follow:
                     return
                 else:
-                    time.sleep(_FOLLOW_S)
+                    cancellation.sleep(_FOLLOW_S)
                 offset = int(answer["offset"])
 
     def cancel(self, job: str) -> CancelledJob:

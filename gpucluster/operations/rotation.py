@@ -7,20 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from pydantic.dataclasses import dataclass as checked
 
 from gpucluster.errors import GpuClusterError, InputError, ToolError, UnconfirmedError
 from gpucluster.events import Sink, info
+from gpucluster.handover.names import monitoring_host
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.kubernetes import ALL_DAYS, ControlPlaneClient, require_own_control_plane
 from gpucluster.operations.rpc import RemoteProgram
 from gpucluster.spec import ClusterSpec
 
-MUNGE, JWT, PASSWORDS, HOST_KEYS, SSH_CA, KUBERNETES = "munge", "jwt", "passwords", "host-keys", "ssh-ca", "kubernetes"
+MUNGE, JWT, PASSWORDS, HOST_KEYS, SSH_CA = "munge", "jwt", "passwords", "host-keys", "ssh-ca"
+DIRECTORY_CA, GRAFANA, KUBERNETES = "directory-ca", "grafana", "kubernetes"
 #: What can be rotated, in the order in which `all` does it.
-SECRETS = (MUNGE, JWT, PASSWORDS, HOST_KEYS, SSH_CA, KUBERNETES)
+SECRETS = (MUNGE, JWT, PASSWORDS, HOST_KEYS, SSH_CA, DIRECTORY_CA, GRAFANA, KUBERNETES)
 ALL = "all"
 _PROGRAM = RemoteProgram(
     "sudo -n /usr/local/bin/gpucluster-agent rotate request",
@@ -67,11 +70,12 @@ class RotatedSecret:
         new: whether this call has begun it; False where it has only asked hosts again that had not confirmed an earlier
             one.
         hosts: the number of hosts that use it.
-        away: hosts that are out of service now. They ask for a munge key when they boot; the former password of such a
-            host is accepted until it confirms the next one.
+        away: hosts that are out of service now. They ask for a munge key, and for the CA of the directory, when they
+            boot; the former password of such a host is accepted until it confirms the next one.
         unconfirmed: hosts that should use it and have not confirmed it.
         keys: of `host-keys`: the public keys of each host that has other ones now, as `type key`.
-        authority: of `ssh-ca`: the public key of the CA that certifies hosts now.
+        authority: of `ssh-ca`: the public key of the CA that certifies hosts now. Of `directory-ca`: the certificate
+            (PEM) of the CA that certifies servers now.
     """
 
     name: str
@@ -138,6 +142,8 @@ _REASONS = {
     PASSWORDS: "it has no directory of its own",
     HOST_KEYS: "without a home share its controller does not know the other hosts",
     SSH_CA: "without a home share its controller does not know the other hosts",
+    DIRECTORY_CA: "without a home share its hosts have none",
+    GRAFANA: "monitoring.grafana is off",
     KUBERNETES: "its scheduler is not kubernetes",
 }
 
@@ -150,6 +156,8 @@ def secrets_of(spec: ClusterSpec) -> tuple[str, ...]:
         PASSWORDS: spec.storage.home.enabled and spec.users.directory is None,
         HOST_KEYS: spec.storage.home.enabled,
         SSH_CA: spec.storage.home.enabled,
+        DIRECTORY_CA: spec.storage.home.enabled,
+        GRAFANA: spec.monitoring.enabled and spec.monitoring.grafana,
         KUBERNETES: spec.scheduler == "kubernetes" and spec.kubernetes.control_plane != "oke",
     }
     return tuple(name for name in SECRETS if has[name])
@@ -175,12 +183,14 @@ class Rotations:
         """
         own = chosen([ALL], self._spec)
         found: list[RotatableSecret] = []
-        if own != (KUBERNETES,):
-            found += _PROGRAM.call(self._argv, _State, "state", {}, timeout=_TIMEOUT).secrets
+        host_by_name = {name: self._host_of(name) for name in own if name != KUBERNETES}
+        for host in dict.fromkeys(host_by_name.values()):
+            answer = _PROGRAM.call(partial(self._argv, host), _State, "state", {}, timeout=_TIMEOUT)
+            found += (each for each in answer.secrets if host_by_name.get(each.name, "") == host)
         if KUBERNETES in own:
             ends = [each.expires for each in self._control_plane.certificates() if not each.authority]
             found.append(RotatableSecret(KUBERNETES, "", "complete", (), min(ends, default="")))
-        return tuple(each for each in found if each.name in own)
+        return tuple(found)
 
     def rotate(self, what: Sequence[str], on_done: Callable[[RotatedSecret], None] = lambda _: None) -> Rotation:
         """Rotate secrets, or complete a rotation that was interrupted.
@@ -218,17 +228,22 @@ class Rotations:
         if name == KUBERNETES:
             self._control_plane.renew(ALL_DAYS)
             return RotatedSecret(KUBERNETES, True, 1, (), ())
+        host = self._host_of(name)
         answer = _PROGRAM.call(
-            self._argv,
+            partial(self._argv, host),
             dict[str, _Done],
             "rotate",
             {"what": [name]},
-            on_progress=lambda line: info(self._on_event, "controller", line),
+            on_progress=lambda line: info(self._on_event, host or "controller", line),
         )
         return _of(name, answer)
 
-    def _argv(self, command: Sequence[str]) -> list[str]:
-        return self._controller.ssh_argv(None, command)
+    def _host_of(self, name: str) -> str | None:
+        """The host whose program rotates a secret; None for the controller."""
+        return monitoring_host(self._spec) if name == GRAFANA else None
+
+    def _argv(self, host: str | None, command: Sequence[str]) -> list[str]:
+        return self._controller.ssh_argv(host, command)
 
 
 def _of(name: str, answer: Mapping[str, _Done]) -> RotatedSecret:

@@ -2,8 +2,8 @@
 
 `running` runs a program to its end, `conversing` talks with one, `outliving` starts those that must live on if we are
 killed, `processes` finds and stops processes by their pid, `signals` defines what Ctrl-C, SIGTERM and SIGHUP do to us.
-Imports only `environment`, `errors` and `paths`. The names are imported when first used: every command line needs
-`signals`, and few of them start a program.
+Imports only `cancellation`, `environment`, `errors`, `paths` and `waiting`. The names are imported when first used:
+every command line needs `signals`, and few of them start a program.
 """
 
 from __future__ import annotations

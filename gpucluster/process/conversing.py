@@ -11,6 +11,7 @@ from types import TracebackType
 from gpucluster.errors import ProcessError
 from gpucluster.process import signals
 from gpucluster.process.completed import UMASK, environment_of, start
+from gpucluster.process.lines import PipeLines
 
 _TAIL = 2000
 
@@ -43,6 +44,8 @@ class ProcessConversation:
                 undone.callback(self._child.kill)
                 self._reader = threading.Thread(target=self._read_errors, daemon=True)
                 self._reader.start()
+                assert self._child.stdout is not None
+                self._answers = PipeLines(self._child.stdout)
             undone.pop_all()
         return self
 
@@ -71,16 +74,16 @@ class ProcessConversation:
 
         Raises:
             ProcessError: the program has ended.
+            KeyboardInterrupt: the call of this thread was cancelled.
         """
         assert self._child.stdin is not None
-        assert self._child.stdout is not None
         try:
             self._child.stdin.write(line.encode() + b"\n")
             self._child.stdin.flush()
         except OSError as error:
             raise self._ended() from error
         while True:
-            answer = self._child.stdout.readline()
+            answer = self._answers.readline()
             if not answer.endswith(b"\n"):
                 raise self._ended()
             if on_line(answer.decode(errors="replace")):

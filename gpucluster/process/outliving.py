@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
+from gpucluster import cancellation
 from gpucluster.process import signals
 from gpucluster.process.completed import UMASK, Completed, environment_of, log_end, logger, start
 from gpucluster.process.processes import interrupt_once
@@ -36,19 +37,21 @@ def follow(
 
     It writes into files, and we read along: if we are killed, it works on and writes what it has to. It has a session
     of its own, and the files that it creates are readable for the owner only (umask 077). Stop signals are passed on to
-    it once, as SIGINT, and only to it, not to its children. Then we wait until it has ended.
+    it once, as SIGINT, and only to it, not to its children; so is the cancellation of the call. Then we wait until it
+    has ended.
 
     Args:
         output: open for reading and writing, and empty.
         errors: the same for its standard error; may be the same file.
         on_line: called with each line of `output`.
-        on_stop: called at each stop signal, with their number so far.
+        on_stop: called at each stop signal and cancellation, with their number so far.
         interrupts_file: see `interrupt_once`.
         inherited: file descriptors of ours that it gets, too.
 
     Raises:
-        KeyboardInterrupt: there was a stop signal. The program has ended.
+        KeyboardInterrupt: there was a stop signal, or the call was cancelled. The program has ended.
     """
+    cancellation.check()
     with signals.counted() as stops:
         child = start(
             argv,

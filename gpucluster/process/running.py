@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO, Any
 
+from gpucluster import cancellation
 from gpucluster.errors import ProcessError
 from gpucluster.process import signals
 from gpucluster.process.completed import (
@@ -22,6 +23,7 @@ from gpucluster.process.completed import (
     raise_unless_ok,
     start,
 )
+from gpucluster.process.lines import PipeLines
 from gpucluster.process.outliving import in_memory
 
 _STOP_POLL = 0.2  # seconds between two looks whether a program shall be stopped
@@ -54,7 +56,7 @@ def run(
     data = input.encode() if isinstance(input, str) else input
     with ExitStack() as ends:
         source: int | IO[bytes] = subprocess.DEVNULL if data is None else subprocess.PIPE
-        if data and stop is not None:
+        if data and (stop is not None or cancellation.active()):
             # Popen does not go on with an input after a look whether to stop.
             source = ends.enter_context(in_memory("input"))
             source.write(data)
@@ -101,9 +103,11 @@ def _communicate(
     until = None if timeout is None else time.monotonic() + timeout
     while True:
         left = None if until is None else max(until - time.monotonic(), 0.0)
+        step = cancellation.step(left)
         try:
-            return child.communicate(data, left if stop is None else min(_STOP_POLL, left or _STOP_POLL))
+            return child.communicate(data, step if stop is None else min(_STOP_POLL, step or _STOP_POLL))
         except subprocess.TimeoutExpired as error:
+            cancellation.check()
             reason = f"did not end within {timeout:g} s" if until is not None and time.monotonic() >= until else ""
             if stop is not None and stop.is_set():
                 reason = "was stopped"
@@ -127,7 +131,7 @@ def transfer(argv: Sequence[str], *, source: IO[bytes] | None = None, target: IO
             stdout=subprocess.PIPE if target is None else target,
             stderr=subprocess.PIPE,
         )
-        out, errors = child.communicate()
+        out, errors = _communicate(child, None, None, None)
     result = Completed(
         tuple(argv), child.returncode, (out or b"").decode(errors="replace"), errors.decode(errors="replace")
     )
@@ -146,8 +150,8 @@ def stream(
 ) -> Completed:
     """Run a program and pass on each line of its standard output as it arrives. Never raises on its status.
 
-    The program gets a session of its own, so that only we receive Ctrl-C from the terminal. We pass on one SIGINT and
-    wait until it has ended.
+    The program gets a session of its own, so that only we receive Ctrl-C from the terminal. We pass on one SIGINT, at
+    Ctrl-C or when the call is cancelled, and wait until it has ended.
 
     Args:
         on_error_line: called with each line of its standard error, by another thread.
@@ -205,10 +209,11 @@ def _write_input(sink: IO[bytes], text: str) -> None:
 def _pump(child: subprocess.Popen[bytes], out: list[str], on_line: Callable[[str], None]) -> None:
     """Read lines until the end. The first interruption is passed on, and raised when the program has ended."""
     assert child.stdout is not None
+    output = PipeLines(child.stdout)
     interrupted: BaseException | None = None
     while True:
         try:
-            raw = child.stdout.readline()
+            raw = output.readline()
             if not raw:
                 child.wait()
                 break
@@ -226,4 +231,9 @@ def _pump(child: subprocess.Popen[bytes], out: list[str], on_line: Callable[[str
 def call(argv: Sequence[str], *, env: Mapping[str, str] | None = None) -> int:
     """Run a program on our own terminal (such as ssh) and return its exit status."""
     with ExitStack() as ends:
-        return _begin(ends, argv, env=environment_of(argv, env, terminal=True)).wait()
+        child = _begin(ends, argv, env=environment_of(argv, env, terminal=True))
+        while True:
+            try:
+                return child.wait(cancellation.step(None))
+            except subprocess.TimeoutExpired:
+                cancellation.check()

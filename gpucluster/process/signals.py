@@ -7,7 +7,8 @@ raise nothing for some seconds; then one more, as of a user who presses Ctrl-C a
 what a stop raises, because an object is just being removed (the end of a generator, `__del__`), the stop arrives again.
 
 Handlers are only changed in the main thread (Python does not permit it elsewhere) and restored afterwards. A signal
-that is ignored stays ignored: that is how `nohup` works.
+that is ignored stays ignored: that is how `nohup` works. In every thread, what holds a stop back here also holds back
+the cancellation of its call (`gpucluster.cancellation`), and `counted` counts it.
 """
 
 from __future__ import annotations
@@ -24,11 +25,13 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType, TracebackType
 
+from gpucluster import cancellation
+from gpucluster.cancellation import this_thread
 from gpucluster.errors import EXIT_INTERRUPTED
 
 STOP = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: Seconds after which another stop raises again.
-PATIENCE = 5.0
+PATIENCE = cancellation.PATIENCE
 _SOON = 0.0005  # seconds; a `with` is entered or left in less
 # Where an exception would come between two steps that belong together: a `with` is entered or left, or a handler set.
 _ENTERING = frozenset({"__enter__", "__exit__"})
@@ -161,7 +164,24 @@ def as_ctrl_c(*, on_hangup: Callable[[], None] | None = None) -> Iterator[None]:
 
 @contextmanager
 def counted() -> Iterator[Callable[[], int]]:
-    """No signal interrupts this block. Gives a function that returns how many have arrived; the caller acts on them."""
+    """No stop interrupts this block. Gives a function that returns how many have arrived; the caller acts on them."""
+    cancelled = 0
+
+    def cancellations() -> int:
+        nonlocal cancelled
+        cancelled += cancellation.take()
+        return cancelled
+
+    this_thread.shields += 1
+    try:
+        with _signals_counted() as signals:
+            yield lambda: signals() + cancellations()
+    finally:
+        this_thread.shields -= 1
+
+
+@contextmanager
+def _signals_counted() -> Iterator[Callable[[], int]]:
     if not _in_main_thread():
         yield lambda: 0
         return
@@ -197,6 +217,7 @@ class deferred:  # noqa: N801 - it is used as a function
 
     def __enter__(self) -> None:
         """A stop waits from here on."""
+        this_thread.shields += 1
         self._active = _in_main_thread()
         if not self._active:
             return
@@ -208,7 +229,8 @@ class deferred:  # noqa: N801 - it is used as a function
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """What has waited is raised."""
+        """What has waited is raised; of a cancellation, by the next wait."""
+        this_thread.shields -= 1
         if not self._active:
             return
         self._handlers.__exit__(None, None, None)

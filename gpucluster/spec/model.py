@@ -13,6 +13,7 @@ from gpucluster.spec.sections.checks import Checks
 from gpucluster.spec.sections.cloud import Cloud, Iam
 from gpucluster.spec.sections.fields import Name, Resolved, SpecPart
 from gpucluster.spec.sections.kubernetes import Kubernetes
+from gpucluster.spec.sections.logs import Logs
 from gpucluster.spec.sections.machines import ControllerSpec, LoginSpec, Machine, PoolSpec
 from gpucluster.spec.sections.maintenance import MaintenanceSpec
 from gpucluster.spec.sections.monitoring import Monitoring
@@ -78,6 +79,7 @@ class ClusterSpec(SpecPart):
     backup: BackupSchedule = Field(
         default_factory=BackupSchedule, description="Backups that the controller makes on a schedule."
     )
+    logs: Logs = Field(default_factory=Logs, description="Journals of all hosts that the controller keeps.")
     containers: Containers = Field(default_factory=Containers, description="Container runtimes.")
     nvidia: Nvidia = Field(default_factory=Nvidia, description="The NVIDIA driver.")
     software: Software = Field(default_factory=Software, description="Software of every machine.")

@@ -6,10 +6,9 @@ import json
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent import futures
 from concurrent.futures import ThreadPoolExecutor
 
-from gpucluster import process
+from gpucluster import cancellation, process
 from gpucluster.errors import ToolError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.ssh.hosts import Host, host_key_error, host_key_refused
@@ -59,7 +58,7 @@ class Waiting:
             waiting = {pool.submit(self._wait_for, host) for host in self._hosts}
             try:
                 pause = _QUIET
-                while futures.wait(waiting, timeout=pause).not_done:
+                while not cancellation.completed(waiting, pause):
                     self._announce(time.monotonic() - began)
                     pause = _ANNOUNCED
                 return sorted(text for one in waiting if (text := one.result()))

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from gpucluster import process
+from gpucluster import cancellation, process
 from gpucluster.errors import GpuClusterError, ToolError
 from gpucluster.node_agent import bounded
 from gpucluster.process import signals
@@ -146,7 +146,7 @@ class StateLock:
             self._release()
             if _lock_in(result.stderr) is None or time.monotonic() > deadline:
                 raise failure(result.stderr)
-            time.sleep(_RETRY)
+            cancellation.sleep(_RETRY)
 
     def _start_console(self, program: Path, folder: Path, env: Mapping[str, str]) -> process.Completed | None:
         """Start a console whose first line reads from a pipe of ours, and by then it has the lock. If we are killed

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from gpucluster import cancellation
+from gpucluster.cancellation import with_reason
 from gpucluster.errors import (
     EXIT_DATA_GUARD,
     EXIT_INPUT,
@@ -58,6 +60,7 @@ class Run:
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """One named part of the run. Its first event has what it took in the last run of this command, in seconds."""
+        cancellation.check()
         begin = time.monotonic()
         self._log.enter(name)
         data = {"last": self._last[name]} if name in self._last else {}
@@ -85,10 +88,15 @@ class Run:
     def close_if_open(self) -> None:
         """The same for a run that was stopped in the last moment, when it was about to report how it ended."""
         if not self._closed:
-            self.close(RunStatus.INTERRUPTED, _STOPPED)
+            self.close(RunStatus.INTERRUPTED, _stopped())
 
 
-_STOPPED = "stopped by a signal"
+def _stopped() -> str:
+    """Why a run was stopped, for the run log."""
+    reason = cancellation.reason_if_cancelled()
+    return "stopped by a signal" if reason is None else f"cancelled{with_reason(reason)}"
+
+
 # Of errors that are raised before a run changes anything: see `errors`.
 _NOTHING_CHANGED = (EXIT_INPUT, EXIT_LOCKED, EXIT_DATA_GUARD, EXIT_REPLACEMENT, EXIT_MOVED)
 # The phases of a run for which Terraform may have changed something already.
@@ -103,7 +111,8 @@ def run(command: str, paths: ClusterPaths, on_event: Sink) -> Iterator[Run]:
         EnvironmentFault: the cluster's folder can't be written.
         LockedError: another run holds it.
         ToolError: programs of an earlier run do not end.
-        Interrupted: a signal stopped it. The text of the KeyboardInterrupt, if it has one, states what was left.
+        Interrupted: a signal stopped it, or its call was cancelled. The text of the KeyboardInterrupt, if it has one,
+            states what was left.
     """
     paths.create()
     with signals.as_ctrl_c(), lock(paths, command), ExitStack() as closing:
@@ -115,11 +124,13 @@ def run(command: str, paths: ClusterPaths, on_event: Sink) -> Iterator[Run]:
             yield this
             this.close(RunStatus.SUCCESS)
         except KeyboardInterrupt as stop:
-            this.close(RunStatus.INTERRUPTED, _STOPPED)
+            this.close(RunStatus.INTERRUPTED, _stopped())
             lost = str(stop) or "Nothing is lost"
-            raise Interrupted(
-                f"{command} was interrupted", hint=f"{lost}: run the same command again to continue"
-            ) from None
+            hint = f"{lost}: run the same command again to continue"
+            reason = cancellation.reason_if_cancelled()
+            if reason is None:
+                raise Interrupted(f"{command} was interrupted", hint=hint) from None
+            raise Interrupted(f"{command} was cancelled{with_reason(reason)}", hint=hint) from None
         except GpuClusterError as error:
             refused = error.exit_code in _NOTHING_CHANGED and not _AFTER_TERRAFORM & {*this.phases}
             this.close(RunStatus.REFUSED if refused else RunStatus.FAILED, str(error))

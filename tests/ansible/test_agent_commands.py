@@ -27,6 +27,7 @@ _CONTROLLER = (
     "roles/people/files/gpucluster-kubeconfig@.service",
     "roles/people/tasks/main.yml",
     "roles/people/templates/gpucluster-directory.service.j2",
+    "roles/people/templates/gpucluster-logs.service.j2",
     "roles/slurm/tasks/policies.yml",
     "roles/slurm/files/gpucluster-munge-switch.service",
     "roles/slurm/templates/gpucluster-munge-keys@.service.j2",

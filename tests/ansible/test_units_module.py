@@ -53,6 +53,13 @@ def test_a_running_unit_is_left_alone() -> None:
     assert calls == []
 
 
+def test_systemd_is_asked_again_where_it_does_not_answer_about_a_unit() -> None:
+    """A busy host: the answer was empty, without an error."""
+    assert run("", "\n", shown())[1] == []
+    with pytest.raises(ModuleFailed, match=r"systemctl show munge\.service describes 0 of 1 units"):
+        run("")
+
+
 def test_a_new_unit_is_enabled_and_started() -> None:
     found, calls = run(shown("inactive", enabled="disabled"), shown())
     assert found == {"enabled": ["munge.service"], "started": ["munge.service"], "restarted": [], "stopped": []}

@@ -21,6 +21,7 @@ from click.testing import CliRunner
 from gpucluster import errors
 from gpucluster.cli import cli
 from tests.cli.test_other_cluster import CHANGES, ID, READS, cluster_text
+from tests.event_lines import PASSES_ON, require_valid
 
 #: The words of the commands that `test_other_cluster` has none for.
 OTHERS: Mapping[str, tuple[str, ...]] = {
@@ -42,6 +43,7 @@ OTHERS: Mapping[str, tuple[str, ...]] = {
     "logs": (),
     "migrate orm": ("no-such-variables.json",),
     "runs": (),
+    "schema": ("events",),
     "software fetch": ("mirror",),
     "software list": (),
     "software lock": (),
@@ -214,6 +216,11 @@ def _faults(outcome: Outcome) -> list[str]:
         faults.append(f"it ends with {outcome.status}, which is not documented")
     if found := _INTERNAL.search(outcome.output):
         faults.append(f"it prints {found[0]!r}")
+    if outcome.command.partition(" ")[0] not in PASSES_ON:
+        try:
+            require_valid(json.loads(line) for line in outcome.output.splitlines() if line.startswith("{"))
+        except AssertionError as error:
+            faults.append(str(error))
     if outcome.status != 0 and outcome.command not in _PASS_ON and not outcome.exception:
         said = outcome.result or {}
         if not said.get("error"):

@@ -96,7 +96,7 @@ def test_every_command_explains_itself() -> None:
         "destroy", "local", "image", "autoscaler", "preflight", "policies", "user", "group", "backup",
         "restore", "slurm", "kubernetes", "kubeconfig", "kubectl", "software", "state", "list", "runs", "logs",
         "dashboard", "job", "drift", "exposure", "cost", "support-bundle", "controller", "rotate", "cp",
-        "migrate", "export", "token",
+        "migrate", "export", "token", "schema",
     }  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from gpucluster.process import Completed
 from gpucluster.spec import template
 from gpucluster.workspace.run import run
 from tests.doubles.controller import Asked, ControllerDouble, said
+from tests.event_lines import require_valid
 
 NAME = "20260101T030405-abcdef"
 LINE = "2026-11-29T01:00:00.000001+00:00 compute-1 a[1]: one"
@@ -227,5 +228,64 @@ def test_new_lines_of_a_host_are_shown_as_they_come(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(ControllerConnection, "ssh_argv", lambda _self, _host, _command: argv)
     assert _run("logs", "compute-1", "--follow").stdout == f"{LINE}\ntwo \\x1b[2J\n"
     rows = [json.loads(line) for line in _run("logs", "compute-1", "--follow", "-o", "json").stdout.splitlines()]
+    require_valid(rows)
     assert rows[0] == {"kind": "line", "host": "compute-1", "line": LINE}
     assert rows[1]["line"] == "two \x1b[2J"
+
+
+# --- kept lines -----
+
+
+@pytest.fixture
+def keeps(hosts: ControllerDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ControllerDouble:
+    """A cluster that keeps journals, and has those of a node that is gone."""
+
+    def answer(asked: Asked) -> Completed:
+        if asked.command.endswith("logs hosts"):
+            return said('{"hosts": {"gpu-e1": 1795998584}}')
+        if asked.command.endswith("logs show"):
+            return said(json.dumps({"lines": [f"{LINE} \x1b[2J"], "collected": 1795998584}))
+        if asked.host == "gpu-e1":
+            raise ToolError("the cluster has no host gpu-e1")
+        return said(f"{LINE}\n")
+
+    with (tmp_path / "cluster.yml").open("a") as stream:
+        stream.write("logs: {keep_days: 30}\n")
+    double = ControllerDouble(answer)
+    monkeypatch.setattr(ControllerConnection, "ask", lambda _self, command, **more: double.ask(command, **more))
+    return double
+
+
+UNTIL = "lines that the controller has kept until 2026-11-30 00:29:44 UTC"
+
+
+def test_a_host_that_is_gone_is_shown_from_its_kept_lines(keeps: ControllerDouble) -> None:
+    shown = _run("logs", "gpu-e1")
+    assert (shown.exit_code, shown.stdout.splitlines()) == (
+        0, [f"{LINE} \\x1b[2J", f"* the cluster has no host gpu-e1: {UNTIL}"],
+    )  # fmt: skip
+    assert _json("logs", "gpu-e1") == {
+        "command": "logs", "host": "gpu-e1", "lines": [f"{LINE} \x1b[2J"], "collected": 1795998584.0,
+    }  # fmt: skip
+
+
+def test_kept_lines_can_be_asked_for(keeps: ControllerDouble) -> None:
+    shown = _run("logs", "compute-1", "--kept", "--lines", "7")
+    assert shown.stdout.splitlines() == [f"{LINE} \\x1b[2J", f"* {UNTIL}"]
+    assert [each.host for each in keeps.asked] == [None]
+    listed = _run("logs", "--kept").stdout.splitlines()
+    assert listed[-1].split(maxsplit=1) == ["gpu-e1", "2026-11-30 00:29:44 UTC"]
+
+
+@pytest.mark.parametrize("words", [("gpu-e1", "--kept"), ("--kept",)])
+def test_without_kept_lines_the_key_is_named(hosts: ControllerDouble, words: tuple[str, ...]) -> None:
+    refused = _run("logs", *words)
+    assert (refused.exit_code, refused.stdout, hosts.asked) == (2, "", [])
+    assert "logs.keep_days" in refused.stderr
+
+
+@pytest.mark.parametrize("words", [("12", "--kept"), ("compute-1", "--kept", "--follow"), ("20260102", "--kept")])
+def test_only_a_host_has_kept_lines(keeps: ControllerDouble, words: tuple[str, ...]) -> None:
+    refused = _run("logs", *words)
+    assert (refused.exit_code, keeps.asked) == (2, [])
+    assert "--kept is for the journal of a HOST" in refused.stderr

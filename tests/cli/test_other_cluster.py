@@ -105,7 +105,8 @@ WITHOUT_A_CLUSTER = frozenset(
     {
         "autoscaler simulate", "init", "job judge", "job render", "job show", "job templates", "kubernetes images",
         "kubernetes queues", "kubernetes values", "list", "local env", "local start", "local status", "local stop",
-        "logs", "export orm", "migrate orm", "runs", "software fetch", "software list", "software lock", "validate",
+        "logs", "export orm", "migrate orm", "runs", "schema", "software fetch", "software list", "software lock",
+        "validate",
     }
 )  # fmt: skip
 FOR_KUBERNETES = frozenset({"kubeconfig", "kubectl"})

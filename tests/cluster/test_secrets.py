@@ -38,7 +38,7 @@ class Site:
         provisioning = SimpleNamespace(
             prepare=lambda _run, **_how: self._prepared(terraform),
             note_host_keys=lambda _terraform, keys: self.steps.append(("state", keys)),
-            note_ssh_authority=lambda _terraform, text: self.steps.append(("state", text)),
+            note_authority=lambda _terraform, name, text: self.steps.append((f"state: {name}", text)),
         )
         runs = SimpleNamespace(run=lambda _name, **_how: nullcontext(SimpleNamespace()))
         self.parts: Any = SimpleNamespace(
@@ -70,6 +70,7 @@ def site(monkeypatch: pytest.MonkeyPatch) -> Site:
         "passwords": RotatedSecret("passwords", True, 2, (), ()),
         "host-keys": RotatedSecret("host-keys", True, 2, (), ("compute-1",), keys),
         "ssh-ca": RotatedSecret("ssh-ca", True, 2, (), (), {}, "ssh-ed25519 CA demo ssh authority\n"),
+        "directory-ca": RotatedSecret("directory-ca", True, 2, (), (), {}, "PEM"),
     }
 
     def rotate(_rotations: Rotations, what: Sequence[str], on_done: Any = lambda _: None) -> Rotation:
@@ -97,9 +98,15 @@ def test_the_ca_is_believed_before_hosts_have_other_keys_and_what_they_have_is_l
         ("state", {"ocid1.ctl": "ssh-ed25519 NEXT"}),
         "ssh-ca",
         ("authority", "ssh-ed25519 CA"),
-        ("state", "ssh-ed25519 CA demo ssh authority\n"),
+        ("state: ssh", "ssh-ed25519 CA demo ssh authority\n"),
         ("learned", {}),
     ]
+
+
+def test_the_state_gets_the_ca_of_the_directory_which_ssh_does_not_need(site: Site) -> None:
+    site.certificates.clear()
+    SecretOperations(site.parts).rotate(["directory-ca"])
+    assert site.steps == ["prepared", "directory-ca", ("state: directory", "PEM"), ("learned", {})]
 
 
 def test_without_the_ca_in_the_state_no_host_gets_other_keys(site: Site) -> None:

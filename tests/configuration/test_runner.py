@@ -17,9 +17,10 @@ import pytest
 from gpucluster import process
 from gpucluster.configuration import runner
 from gpucluster.configuration.runner import Ansible
-from gpucluster.errors import AnsibleError, EnvironmentFault
+from gpucluster.errors import AnsibleError, EnvironmentFault, Interrupted
 from gpucluster.events import Event
 from gpucluster.paths import ClusterPaths, ansible_dir
+from tests.cancelled_calls import calling
 from tests.waiting import wait_for
 
 HOST = {"all": {"hosts": {"here": {"ansible_connection": "local", "ansible_python_interpreter": "/usr/bin/python3"}}}}
@@ -128,6 +129,40 @@ def test_a_stop_signal_ends_the_playbook(play: Callable[..., Any], tmp_path: Pat
         play("- name: ready\n  command: 'true'\n- name: long\n  command: sleep 600", stop)
     assert signal.getsignal(number) == before
     _nothing_left(tmp_path)
+
+
+@pytest.mark.slow
+def test_of_two_playbooks_in_threads_one_is_cancelled(play: Callable[..., Any], tmp_path: Path) -> None:
+    started = {name: threading.Event() for name in ("one", "other")}
+    for name in started:
+        (tmp_path / name).mkdir()
+    os.mkfifo(tmp_path / "other" / "go")
+    (tmp_path / "ansible" / "site.yml").write_text(
+        "- hosts: all\n  gather_facts: false\n  tasks:\n"
+        "    - {name: ready, command: 'true'}\n    - {name: long, command: \"{{ wait_command }}\"}\n"
+    )
+
+    def begin(name: str, waiting: str) -> Any:
+        paths = ClusterPaths(tmp_path / name / ".gpucluster")
+        paths.create()
+        inventory = {"all": {**HOST["all"], "vars": {"wait_command": waiting}}}
+        mark = {"GPUCLUSTER_CLUSTER": str(paths.root)}
+        on_event = lambda event: started[name].set() if event.name == "ready" else None  # noqa: E731
+        ansible = Ansible(paths, tmp_path / "ssh-config", mark, on_event)
+        return ansible.run("site.yml", runner.write_inventory(paths, inventory), run_id="test")
+
+    go = tmp_path / "other" / "go"
+    with calling(lambda: begin("one", "sleep 600")) as one, calling(lambda: begin("other", f"cat {go}")) as other:
+        for name, event in started.items():
+            wait_for(f"the playbook {name} works", event.is_set)
+        error = one.cancel("enough")
+        assert isinstance(error, Interrupted)
+        assert "hosts may be configured in part" in str(error)
+        assert other.running
+        go.write_text("")
+        assert other.result().hosts["here"].changed == 2
+    for name in started:
+        _nothing_left(tmp_path / name)
 
 
 #: So many times in a row nothing is found.

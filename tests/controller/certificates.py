@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from unittest import mock
 
@@ -18,10 +17,8 @@ def server_of(folder: Path, address: str) -> tuple[Path, Path, Path]:
     """
     work, target = folder / "work", folder / "server"
     work.mkdir()
-    options = argparse.Namespace(
-        directory=target, name=["demo-controller"], address=[address], group=None, purpose="server"
-    )
+    server = ca.Server(ca.DIRECTORY, target, ("DNS:demo-controller", f"IP:{address}"), None)
     with mock.patch.object(ca, "FOLDER", folder / "authority"):
         ca.make_ca("demo", work)
-        ca.make_server(options, work)
+        ca.make_server(server, work)
     return folder / "authority" / "ca.pem", target / "server.pem", target / "server.key"

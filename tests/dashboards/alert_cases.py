@@ -277,6 +277,11 @@ CASES: dict[str, Case] = {
         {'gpucluster_drift_looked_timestamp_seconds{node="ctl"}': "0+30x600"},
         at="200m",
     ),
+    "LogsNotCollected": Case(
+        {'gpucluster_logs_collected_timestamp_seconds{node="ctl"}': "0x600"},
+        {'gpucluster_logs_collected_timestamp_seconds{node="ctl"}': "0+30x600"},
+        at="90m",
+    ),
     "StandbyBehind": Case(
         {'gpucluster_standby_current_timestamp_seconds{node="ctl"}': "0x600"},
         {'gpucluster_standby_current_timestamp_seconds{node="ctl"}': "0+30x600"},

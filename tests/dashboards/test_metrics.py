@@ -11,6 +11,7 @@ from gpucluster.autoscaler.daemon.metrics import Metrics
 from gpucluster.controller.backup import schedule
 from gpucluster.controller.drift import watch
 from gpucluster.controller.health import metrics as health
+from gpucluster.controller.logs import collect
 from gpucluster.controller.monitor import slurm_metrics
 from gpucluster.dashboards import boards, metrics
 from gpucluster.node_agent.exporter import exposition
@@ -39,6 +40,7 @@ OURS = {
     "health": set(health._HELP),
     "backup": set(schedule.METRICS),
     "drift": set(watch.METRICS),
+    "logs": set(collect.METRICS),
     "standby": set(keeping.METRICS),
     "autoscaler": of_the_autoscaler(),
 }

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from gpucluster.localcloud.engine import link_local
 from gpucluster.localcloud.engine.protocol import LABEL_HOME
 from gpucluster.ssh.sockets import Sockets
 from tests.addresses import free_range
+from tests.event_lines import PASSES_ON, require_valid
 from tests.waiting import PATIENCE_S, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -139,6 +140,8 @@ class Site:
         )
         assert "Traceback" not in done.stdout, done.stdout
         events = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+        if words[0] not in PASSES_ON:
+            require_valid(events)
         return done.returncode, events
 
     def plain(self, *words: str) -> subprocess.CompletedProcess[str]:
@@ -150,15 +153,20 @@ class Site:
 
     def good(self, *words: str) -> dict[str, Any]:
         code, events = self.run(*words)
-        assert code == 0, events[-8:]
+        assert code == 0, self._why(words, events)
         assert events[-1]["kind"] == "result"
         data: dict[str, Any] = events[-1]["data"]
         return data
 
+    @staticmethod
+    def _why(words: Sequence[str], events: Sequence[Any]) -> str:
+        """The error first: some readers see one line."""
+        return f"{' '.join(words)}: {events[-1].get('message', '') if events else 'no event'}\n{events[-8:]}"
+
     def good_and_said(self, *words: str) -> tuple[dict[str, Any], list[str]]:
         """The result of a command, and its messages beside those of phases and tasks."""
         code, events = self.run(*words)
-        assert code == 0, events[-8:]
+        assert code == 0, self._why(words, events)
         return events[-1]["data"], [event["message"] for event in events if event["kind"] == "log"]
 
     # ---- on the hosts: ssh as `apply` has configured it, without the command, which takes a second of processor time

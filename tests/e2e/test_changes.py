@@ -245,7 +245,7 @@ def test_a_program_submits_a_job_with_a_token_until_tokens_end(site: Site) -> No
 
 
 def test_secrets_change_under_a_running_job(site: Site) -> None:
-    """The munge key, then the passwords for the directory, the ssh host keys and the ssh CA. A node is off meanwhile,
+    """The munge key, then the passwords for the directory, the ssh host keys and both CAs. A node is off meanwhile,
     and the switch of the munge key is killed at its worst moment: when slurmctld has just stopped.
     """
     key, switch = "sha256sum /etc/munge/munge.key | cut -d ' ' -f 1", "gpucluster-munge-switch"
@@ -279,13 +279,19 @@ def test_secrets_change_under_a_running_job(site: Site) -> None:
     known = {host: site.root(host, bind) for host in (CONTROLLER, LOGIN, "compute-1")}
     known_hosts = site.folder / ".gpucluster" / "ssh" / "known_hosts"
     before_keys = known_hosts.read_text().splitlines()
-    for done in site.good("rotate", "passwords", "host-keys", "ssh-ca")["secrets"]:
+    trusted = "cat /etc/gpucluster/authority.pem"
+    former_authority = site.root(CONTROLLER, trusted)
+    for done in site.good("rotate", "passwords", "host-keys", "ssh-ca", "directory-ca")["secrets"]:
         assert (done["hosts"], done["away"], done["unconfirmed"]) == (3, [stopped], []), done
     for host, former in known.items():
         assert site.root(host, bind) != former
     # Nothing but an answer of the directory: SSSD has forgotten what it knew.
     forget = "systemctl stop sssd; rm -f /var/lib/sss/db/*.ldb /var/lib/sss/mc/*; systemctl start sssd"
     assert "alice" in site.root(LOGIN, f"{forget}; getent passwd alice")
+    authority = site.root(CONTROLLER, trusted)
+    assert {site.root(host, trusted) for host in (LOGIN, "compute-1")} == {authority} != {former_authority}
+    assert authority.count("BEGIN") == 1
+    site.as_alice(f"curl -sS -o /dev/null --cacert /etc/gpucluster/authority.pem https://{CONTROLLER}:6820/openapi/v3")
 
     # Shared connections live on, and a new one finds what this machine has learned. So does a user between hosts.
     now = known_hosts.read_text().splitlines()
@@ -296,10 +302,10 @@ def test_secrets_change_under_a_running_job(site: Site) -> None:
     assert hop.stdout.strip() == "compute-1", hop.stderr
     recorded = site.good("output")["outputs"]["identity"]
     assert all(f"{ocid} {key}" in now for ocid, key in recorded["host_keys"].items())
-    authority = "cat /etc/gpucluster/authority/ssh_ca.pub"
-    assert recorded["certificates"]["ssh"].strip() == site.root(CONTROLLER, authority)
-    trusted = "grep -c ^@cert-authority /etc/ssh/ssh_known_hosts"
-    assert {site.root(host, trusted) for host in (CONTROLLER, LOGIN, "compute-1")} == {"1"}
+    assert recorded["certificates"]["ssh"].strip() == site.root(CONTROLLER, "cat /etc/gpucluster/authority/ssh_ca.pub")
+    assert recorded["certificates"]["directory"].strip() == authority
+    believed = "grep -c ^@cert-authority /etc/ssh/ssh_known_hosts"
+    assert {site.root(host, believed) for host in (CONTROLLER, LOGIN, "compute-1")} == {"1"}
 
     assert site.state_of(job) == "RUNNING"
     site.root("compute-1", "echo 7 > /mnt/home/alice/end")
@@ -307,10 +313,12 @@ def test_secrets_change_under_a_running_job(site: Site) -> None:
         "the job has its own exit status in the accounting",
         lambda: site.as_alice(f"sacct -X -n -P -j {job} -o State,ExitCode") == "FAILED|7:0",
     )
-    # It wakes with yesterday's key.
+    # It wakes with yesterday's key, and with yesterday's CA, by which nothing of the controller proves itself any more.
     compute.instance_action(instance, "START")
     becomes(site, stopped, "idle")
     assert site.root(stopped, key) == after
+    assert site.root(stopped, trusted) == authority
+    assert "alice" in site.root(stopped, f"{forget}; getent passwd alice")
     assert site.as_alice(f"srun -w {stopped} hostname") == stopped
     former = site.root(stopped, bind)
     (done,) = site.good("rotate", "passwords")["secrets"]

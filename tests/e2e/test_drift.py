@@ -37,12 +37,14 @@ pools:
   burst: {{shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16, count: 0, max_count: 1, idle_timeout: 3600}}
 containers: {{runtimes: []}}
 monitoring: {{enabled: true}}
+logs: {{keep_days: 30}}
 users:
   people:
     - {{name: alice, full_name: Alice Example, generate_key: true}}
     - {{name: olga, full_name: Olga Example, groups: [privilege], generate_key: true}}
 """
 PASSWORD = "hunter2-Zq8"
+PLANTED = "a-line-of-the-test"
 #: What a look must not change on a host: all configuration and programs, with the times of files; what apply recorded.
 FILES = (
     "find /etc /usr/local /opt/gpucluster /home /root /var/lib/gpucluster/applied.json /var/lib/gpucluster-directory "
@@ -366,6 +368,7 @@ def test_a_host_that_is_off_is_named_and_one_that_does_not_answer_is_not_clean(s
     assert (code, data["findings"], data["hosts"]) == (11, [], [CONTROLLER]), data
     assert [(each["area"], each["where"]) for each in data["unseen"]] == [("hosts", NODE)]
 
+    _collect(site, f"logger -t planted {PLANTED}")
     api.compute.instance_action(instance, "STOP")
     wait_for("it is off", lambda: api.compute.get_instance(instance).data.lifecycle_state == "STOPPED")
     code, data = drift(site)
@@ -374,10 +377,32 @@ def test_a_host_that_is_off_is_named_and_one_that_does_not_answer_is_not_clean(s
         ("instance", "state", "STOPPED")
     ], data
     assert NODE in {each["where"] for each in data["unseen"]}
+    _kept_lines(site)
     api.compute.instance_action(instance, "START")
     wait_for("it runs", lambda: api.compute.get_instance(instance).data.lifecycle_state == "RUNNING")
     site.until("it takes jobs", lambda: site.root(CONTROLLER, f"sinfo -h -n {NODE} -o %T") == "idle")
     clean(site)
+    # The next round goes on behind the last line, in the journal of another boot.
+    _collect(site, f"logger -t planted after {PLANTED}")
+    lines = site.good("logs", NODE, "--kept", "--grep", f"planted: (after )?{PLANTED}")["lines"]
+    assert [line.partition(": ")[2] for line in lines] == [PLANTED, f"after {PLANTED}"]
+
+
+def _collect(site: Site, on_node: str) -> None:
+    """Let a node do something, and the controller read its journal afterwards."""
+    site.root(NODE, f"{on_node}; journalctl --sync")
+    # A round of the timer may run, which had asked before.
+    site.root(CONTROLLER, "systemctl stop gpucluster-logs.service; systemctl start gpucluster-logs.service")
+
+
+def _kept_lines(site: Site) -> None:
+    """A host that is off is shown from what the controller has kept."""
+    found = site.good("logs", NODE, "--grep", f"planted: {PLANTED}", "--since", "-1d")
+    assert [line.partition(": ")[2] for line in found["lines"]] == [PLANTED]
+    assert found["collected"] > 0
+    assert {CONTROLLER, NODE} <= set(site.good("logs", "--kept")["kept"])
+    assert site.root(CONTROLLER, "stat -c %a /var/lib/gpucluster/logs") == "700"
+    assert "gpucluster_logs_silent_hosts" in site.root(CONTROLLER, "cat /var/lib/gpucluster/metrics/logs.prom")
 
 
 def test_the_controller_looks_by_itself(site: Site) -> None:

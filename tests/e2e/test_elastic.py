@@ -145,6 +145,9 @@ def test_dashboards_are_reached_through_ssh_with_a_password(site: Site) -> None:
     assert {line.split()[3] for line in listening.splitlines() if line.split()[3].endswith((":3000", ":9090"))} == {
         "127.0.0.1:3000", "127.0.0.1:9090"
     }  # fmt: skip
+    (done,) = site.good("rotate", "grafana")["secrets"]
+    assert (done["name"], done["new"]) == ("grafana", True)
+    assert site.good("dashboard", "--password")["password"] != password
     assert on_controller(site, "sudo", "stat", "--format", "%a-%U", PASSWORD_FILE) == "600-gpucluster-grafana"
 
 
@@ -597,7 +600,7 @@ def test_nodes_of_a_baked_image_take_other_secrets_and_later_ones_boot_with_the_
     with running_job(site, "-N 1") as (node,):
         before = on_controller(site, key)
         entry, password = bind_of(site, node)
-        for done in site.good("rotate", "munge", "passwords", "ssh-ca")["secrets"]:
+        for done in site.good("rotate", "munge", "passwords", "ssh-ca", "directory-ca")["secrets"]:
             assert (done["hosts"], done["away"], done["unconfirmed"]) == (2, [], []), done
         assert on_controller(site, f"ssh {node} {key}") == on_controller(site, key) != before
         assert site.as_alice(f"srun --jobid=$(squeue -h -u alice -o %i) --overlap -n 1 -w {node} hostname") == node
@@ -610,6 +613,9 @@ def test_nodes_of_a_baked_image_take_other_secrets_and_later_ones_boot_with_the_
         # The image has none, not even that of its day.
         said = on_controller(site, f"ssh {node} sudo journalctl -u gpucluster-munge-key -o cat")
         assert "the munge key is the cluster's now" in said
+        # It has the CA of its day, and learns the present one from it: before munge and SSSD ask for anything.
+        trusted = "cat /etc/gpucluster/authority.pem"
+        assert on_controller(site, f"ssh {node} {trusted}") == on_controller(site, trusted)
 
 
 def test_a_node_of_a_baked_image_waits_for_the_controller_and_asks_again(site: Site) -> None:

@@ -24,8 +24,10 @@ from gpucluster.autoscaler.daemon.metrics import Metrics
 from gpucluster.controller.backup import schedule
 from gpucluster.controller.drift import watch
 from gpucluster.controller.health import metrics as health
+from gpucluster.controller.logs import collect
 from gpucluster.controller.monitor import slurm_metrics
 from gpucluster.dashboards import metrics, nominal
+from gpucluster.events_schema import event_schema_text
 from gpucluster.localcloud.state import member_types
 from gpucluster.node_agent.exporter import exposition
 from gpucluster.node_agent.standby import keeping
@@ -51,6 +53,10 @@ def _compare(file: Path, made: str) -> None:
 def test_the_generated_documents_are_up_to_date(what: str, file: str) -> None:
     made = subprocess.run([sys.executable, "-m", "gpucluster.spec", what], capture_output=True, text=True, check=True)
     _compare(REFERENCE / file, made.stdout)
+
+
+def test_the_schema_of_events_is_in_the_reference() -> None:
+    _compare(REFERENCE / "events.schema.json", event_schema_text())
 
 
 def test_the_page_of_the_library_has_its_docstrings() -> None:
@@ -195,6 +201,7 @@ def _metric_tables() -> dict[str, str]:
         "health": metrics.table(health._HELP),
         "backup": metrics.table(schedule.METRICS),
         "drift": metrics.table(watch.METRICS),
+        "logs": metrics.table(collect.METRICS),
         "standby": metrics.table(keeping.METRICS),
         "autoscaler": metrics.table(autoscaler),
         "others": others,

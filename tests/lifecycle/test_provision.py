@@ -90,7 +90,7 @@ def test_other_host_keys_take_the_place_of_those_before(paths: ClusterPaths, mon
     monkeypatch.setattr(provisioning, "_variables", lambda _terraform: {"recorded": "now"})
     provisioning.note_host_keys(terraform, {"ocid1.a": "ssh-ed25519 N"})
     assert terraform.identity["host_keys"] == {"ocid1.a": "ssh-ed25519 N", "ocid1.b": "ssh-rsa B"}
-    provisioning.note_ssh_authority(terraform, "ssh-ed25519 CA\n")
+    provisioning.note_authority(terraform, "ssh", "ssh-ed25519 CA\n")
     assert terraform.identity["certificates"]["ssh"] == "ssh-ed25519 CA\n"
     assert set_ == [{"recorded": "now"}] * 2
 

@@ -49,7 +49,8 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     def world(count: int = 4, **options: Any) -> World:
         names = [f"cpu-{number}" for number in range(1, count + 1)]
         made = World(spec_of(tmp_path, count), {name: WorldNode(name) for name in names}, **options)
-        monkeypatch.setattr(rollout, "time", made)
+        for module in ("time", "cancellation"):
+            monkeypatch.setattr(rollout, module, made)
         return made
 
     return world

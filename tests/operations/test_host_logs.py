@@ -3,7 +3,9 @@ proves nothing of journalctl or Slurm; tests/e2e/test_main_path.py has the real 
 
 from __future__ import annotations
 
+import json
 import shlex
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -106,3 +108,80 @@ def test_an_unknown_job_and_a_cluster_without_slurm() -> None:
     kubernetes = MINIMAL + "scheduler: kubernetes\n"
     with pytest.raises(InputError, match="needs Slurm"):
         logs(ControllerDouble(said("")), kubernetes).of_job("12", LogFilter())
+
+
+# --- lines that the controller has kept -----
+
+KEEPS = f"{LOCAL}logs: {{keep_days: 30}}\n"
+GONE = "2026-11-29T01:00:00.000000+00:00 gpu-e1 kernel: gone"
+
+
+def copy(asked: list[Asked], lines: Sequence[str] = (GONE,)) -> Callable[[Asked], Completed]:
+    """A controller that has lines of the hosts of a job, which do not answer themselves."""
+
+    def answer(question: Asked) -> Completed:
+        asked.append(question)
+        if "logs show" in question.command:
+            return said(json.dumps({"lines": list(lines), "collected": 7.0}))
+        if "sacct" in question.command:
+            return said(ROW)
+        if question.host == "compute-1":
+            raise ToolError("there is no host compute-1")
+        return said("")
+
+    return answer
+
+
+def test_kept_lines_are_asked_for_without_a_shell_reading_them() -> None:
+    asked: list[Asked] = []
+    chosen = LogFilter(since="-2h", grep="a'b; rm -rf /", lines=7)
+    found = logs(ControllerDouble(copy(asked)), KEEPS).kept("gpu-e1", chosen)
+    assert (found.host, found.lines, found.collected) == ("gpu-e1", (GONE,), 7.0)
+    (question,) = asked
+    assert (question.command, question.host) == ("sudo -n /usr/local/bin/gpucluster-agent logs show", None)
+    assert json.loads(question.text) == {
+        "host": "gpu-e1", "since": "-2h", "until": "", "grep": "a'b; rm -rf /", "lines": 7,
+    }  # fmt: skip
+
+
+def test_a_job_has_kept_lines_of_the_hosts_that_are_gone_and_of_those_replaced() -> None:
+    asked: list[Asked] = []
+    answer = logs(ControllerDouble(copy(asked)), KEEPS).of_job("12", LogFilter(grep="x"))
+    assert answer.lines == (GONE, GONE)
+    assert (answer.silent, answer.kept) == ({}, {"compute-1": 7.0, "compute-2": 7.0})
+    request = next(json.loads(each.text) for each in asked if "logs show" in each.command)
+    assert (request["since"], request["until"], request["grep"]) == ("@1010", "@1160", "x")
+
+
+def test_a_job_whose_hosts_have_no_kept_lines_names_the_silent_ones() -> None:
+    answer = logs(ControllerDouble(copy([], lines=())), KEEPS).of_job("12", LogFilter())
+    assert (answer.lines, answer.kept) == ((), {})
+    assert answer.silent == {"compute-1": "there is no host compute-1"}
+
+
+def test_a_cluster_that_keeps_none_asks_nobody() -> None:
+    asked: list[Asked] = []
+    with pytest.raises(InputError, match="keeps no journals"):
+        logs(ControllerDouble(copy(asked))).kept("gpu-e1", LogFilter())
+    assert asked == []
+    assert "logs show" not in str([each.command for each in asked])
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (said("", 2, "no lines of gpu-e1 are kept\nSee which hosts have some\n"), "no lines of gpu-e1 are kept"),
+        (said("", 1, ""), "the controller gives no answer"),
+        (said("{"), "can't be read"),
+        (said("[]"), "can't be read"),
+    ],
+)
+def test_an_answer_without_lines_is_an_error(given: Completed, message: str) -> None:
+    with pytest.raises(ToolError, match=message) as error:
+        logs(ControllerDouble(given), KEEPS).kept("gpu-e1", LogFilter())
+    assert error.value.hint
+
+
+def test_the_hosts_that_have_kept_lines() -> None:
+    double = ControllerDouble(said('{"hosts": {"gpu-e1": 7}}'))
+    assert logs(double, KEEPS).kept_hosts() == {"gpu-e1": 7.0}

@@ -25,6 +25,7 @@ WITHOUT = (
     "pools: {compute: {shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16, count: 1}}\n"
 )
 KUBERNETES_LOCAL = WITHOUT.replace("scheduler: none", "scheduler: kubernetes")
+GRAFANA = "monitoring: {enabled: true, grafana: true, host: login-1}\nlogin: {count: 1}\n"
 DONE = {"new": True, "hosts": 3, "away": ["compute-2"], "unconfirmed": [], "keys": {}, "authority": ""}
 
 
@@ -34,12 +35,14 @@ class Controller:
     def __init__(self, folder: Path, answer: dict[str, Any] | str, status: int = 0) -> None:
         text = answer if isinstance(answer, str) else json.dumps(answer)
         self._request = folder / "request"
+        self.hosts: list[str | None] = []
         self._program = (
             f"import sys; open({str(self._request)!r}, 'w').write(sys.stdin.read());"
             f"sys.stderr.write('switches\\n'); sys.stdout.write({text!r}); sys.exit({status})"
         )
 
-    def ssh_argv(self, _host: str | None, _command: Sequence[str]) -> list[str]:
+    def ssh_argv(self, host: str | None, _command: Sequence[str]) -> list[str]:
+        self.hosts.append(host)
         return [sys.executable, "-c", self._program]
 
     @property
@@ -122,13 +125,14 @@ def test_all_of_them_are_rotated_though_hosts_have_not_confirmed_the_first() -> 
         "passwords": {"result": {"passwords": DONE}},
         "host-keys": {"result": {"host-keys": {**DONE, "keys": keys}}},
         "ssh-ca": {"result": {"ssh-ca": {**DONE, "authority": "ssh-ed25519 AAAA ca"}}},
+        "directory-ca": {"result": {"directory-ca": {**DONE, "authority": "PEM"}}},
     }
     told: list[str] = []
     with pytest.raises(UnconfirmedError, match="not every host") as caught:
         rotations(Controllers(answers)).rotate(["all"], lambda done: told.append(done.name))
     done = caught.value.done
-    assert [each.name for each in done.secrets] == told == ["munge", "passwords", "host-keys", "ssh-ca"]
-    assert [each.unconfirmed for each in done.secrets] == [("x",), (), (), ()]
+    assert [each.name for each in done.secrets] == told == ["munge", "passwords", "host-keys", "ssh-ca", "directory-ca"]
+    assert [each.unconfirmed for each in done.secrets] == [("x",), (), (), (), ()]
     assert done.to_dict()["secrets"][2]["keys"] == keys
 
 
@@ -136,7 +140,7 @@ def test_what_was_not_begun_is_named() -> None:
     failed = {"error": {"message": "nothing was switched", "hint": "again"}}
     with pytest.raises(ToolError, match="nothing was switched") as caught:
         rotations(Controllers({"munge": failed})).rotate(["all"])
-    assert caught.value.hint == "again. Not begun: passwords, host-keys, ssh-ca"
+    assert caught.value.hint == "again. Not begun: passwords, host-keys, ssh-ca, directory-ca"
 
 
 def test_no_answer_is_an_error_that_says_how_to_go_on(tmp_path: Path) -> None:
@@ -152,6 +156,17 @@ def test_what_there_is(tmp_path: Path) -> None:
     assert found == (RotatableSecret("munge", "2026-11-29T10:00:00Z", "unconfirmed", ("compute-1",)),)
     assert found[0].to_dict() == {**row, "expires": ""}
     assert controller.request["operation"] == "state"
+
+
+def test_the_host_with_grafana_is_asked_about_its_password(tmp_path: Path) -> None:
+    row = {"changed": "", "state": "complete", "unconfirmed": list[str]()}
+    rows = [{**row, "name": name} for name in ("munge", "grafana")]
+    controller = Controller(tmp_path, {"result": {"secrets": rows}})
+    assert [each.name for each in rotations(controller, text=LOCAL + GRAFANA).present()] == ["munge", "grafana"]
+    assert controller.hosts == [None, "demo-login-1"]
+    controller = Controller(tmp_path, {"result": {"grafana": DONE}})
+    rotations(controller, text=LOCAL + GRAFANA).rotate(["grafana"])
+    assert controller.hosts == ["demo-login-1"]
 
 
 @pytest.mark.parametrize(
@@ -177,9 +192,10 @@ def test_only_what_works_can_be_named(what: tuple[str, ...], text: str, words: s
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        (LOCAL, ("munge", "passwords", "host-keys", "ssh-ca")),
-        (KUBERNETES_LOCAL, ("passwords", "host-keys", "ssh-ca", "kubernetes")),
+        (LOCAL, ("munge", "passwords", "host-keys", "ssh-ca", "directory-ca")),
+        (KUBERNETES_LOCAL, ("passwords", "host-keys", "ssh-ca", "directory-ca", "kubernetes")),
         (WITHOUT, ()),
+        (LOCAL + GRAFANA, ("munge", "passwords", "host-keys", "ssh-ca", "directory-ca", "grafana")),
     ],
 )
 def test_all_is_what_the_cluster_has(text: str, names: tuple[str, ...]) -> None:

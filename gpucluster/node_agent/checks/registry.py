@@ -66,6 +66,9 @@ _SLOWLY = _NO_JOB | {_PERIODIC}
 _WITH_JOBS = _SLOWLY | {_PROLOG}
 _RUNNING = frozenset({_PERIODIC, _QUICK, _FULL})
 
+# systemd answers late on a busy host, and no job waits for these checks.
+_SYSTEMD_S = 15.0
+
 # Whose tools the collectors read. Of other GPUs only the PCI bus and the device files are looked at.
 _MEASURED = ("nvidia",)
 
@@ -333,11 +336,13 @@ _HOST = (
     ),
     _check(
         "services", "services of the host run", "services", host.services,
-        when=_RUNNING, applies=_services, remedy="Run on the host: systemctl status NAME; journalctl -u NAME",
+        when=_RUNNING, applies=_services, timeout_s=_SYSTEMD_S,
+        remedy="Run on the host: systemctl status NAME; journalctl -u NAME",
     ),
     _check(
         "failed_units", "systemd units that have failed", "failed_units", host.failed_units,
-        when=_RUNNING, applies=_anywhere, remedy="Run on the host: systemctl status NAME; journalctl -u NAME",
+        when=_RUNNING, applies=_anywhere, timeout_s=_SYSTEMD_S,
+        remedy="Run on the host: systemctl status NAME; journalctl -u NAME",
     ),
     _check(
         "clock", "the clock follows a time server", "clock", host.clock,

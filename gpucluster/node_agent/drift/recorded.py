@@ -62,6 +62,7 @@ WATCHED = (
 #: and notes of work that has begun.
 OF_PROGRAMS = (
     "/etc/gpucluster/authority/*",
+    "/etc/gpucluster/authority.pem",
     "/etc/gpucluster/host-certificate.json",
     "/etc/gpucluster/host-names.json",
     "/etc/gpucluster/jwt.key*",

@@ -18,6 +18,7 @@ DIRECTORIES: Mapping[str, str] = {
     "grafana": "/var/lib/gpucluster/grafana",
     "health": "/var/lib/gpucluster/health",
     "job-records": "/var/lib/gpucluster/job-records",
+    "logs": "/var/lib/gpucluster/logs",
     "monitor": "/var/lib/gpucluster/monitor",
     "prometheus": "/var/lib/gpucluster/prometheus",
     "verify": "/var/lib/gpucluster/verify",
@@ -63,6 +64,8 @@ SERVICES = (
     "gpucluster-grafana.service",
     "gpucluster-backup.timer",
     "gpucluster-backup.service",
+    "gpucluster-logs.timer",
+    "gpucluster-logs.service",
 )
 #: Is there on a host that is the standby: another one has the volume.
 PASSIVE = "/var/lib/gpucluster-standby/passive"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from gpucluster import cancellation
 from gpucluster.cloud.client import CloudAccess, SharedClients, refusals
 from gpucluster.errors import CloudError
 from gpucluster.preflight.facts import NOT_FOUND, Unknown
@@ -47,7 +47,7 @@ class QueryClient:
             result = self._once(check, what, allow, call)
             if pause is None or not isinstance(result, Unknown) or not result.busy:
                 return result
-            time.sleep(pause)
+            cancellation.sleep(pause)
         raise AssertionError("the last round has no pause")
 
     def _once(self, check: str, what: str, allow: str, call: Callable[[], T]) -> T | Unknown:

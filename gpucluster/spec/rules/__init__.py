@@ -25,6 +25,7 @@ from gpucluster.spec.rules import (
     gpus,
     kubernetes,
     login,
+    logs,
     machines,
     maintenance,
     monitoring,
@@ -70,6 +71,7 @@ _MODULES: tuple[_Rules, ...] = (
     maintenance,
     monitoring,
     backup,
+    logs,
     containers,
     software,
 )

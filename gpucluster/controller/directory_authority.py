@@ -1,0 +1,147 @@
+"""Rotation of the cluster's CA, which certifies the directory, the server of the munge key and the REST API (`ca`).
+
+All hosts in service trust the next CA beside the present one. Then the next one signs, and the servers get other
+certificates. Then no host trusts the former CA: each tries the directory with the next one alone before it forgets it.
+Where it stands is in the files of the CA, so each step may be killed: the same request goes on, and an `apply` in
+between writes the same on the hosts.
+
+A host that is off learns the next CA when it boots, and so does a node from an image: by a chain that the former CA has
+signed (`node_agent/directory_authority`).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from gpucluster.controller import begun_rotation, ca, host_commands
+from gpucluster.controller.host_commands import ReachableHosts
+from gpucluster.controller.kubernetes import certificates
+from gpucluster.controller.users.config import HostLogins
+from gpucluster.node_agent import directory_authority, programs
+from gpucluster.node_agent.errors import Failed, Unconfirmed
+from gpucluster.node_agent.passwords import write_file
+from gpucluster.node_agent.standby import keeping
+
+NAME = "directory-ca"
+_UNIT_BY_PURPOSE = {ca.DIRECTORY: "slapd.service", ca.REST: "gpucluster-rest.service"}
+_UNITS = Path("/etc/systemd/system")
+_SECONDS, _POLL_SECONDS = 60.0, 0.2
+_STANDBY_SECONDS = 300.0
+_HINT = "Run the same command again when they answer, or take them out of service: gpucluster replace NODE"
+
+
+def rotate(config: HostLogins, note: Callable[[str], None]) -> dict[str, Any]:
+    """Give the cluster another CA, or complete a rotation that was interrupted.
+
+    Raises:
+        Refused: this cluster has no CA.
+        Failed: a host in service does not take part, and the present CA still signs; or a server does not start.
+        Unconfirmed: hosts still trust the former one.
+    """
+    hosts = ReachableHosts.of(config)
+    is_new = ca.phase() == "complete"
+    if not is_new:
+        note("goes on with a rotation that was interrupted")
+    if ca.phase() != "switched":
+        ca.servers()
+        ca.prepare()
+        note(f"lets all hosts trust the next CA: {len(hosts.names)} hosts")
+        if problems := hosts.problems(_trust(hosts, ca.trusted())):
+            raise Failed(f"the present CA still signs: {host_commands.named(problems)}", _HINT)
+        ca.switch()
+    note("gives the servers certificates of the next CA")
+    for purpose in ca.issue():
+        _restart(_UNIT_BY_PURPOSE[purpose])
+    _await_directory()
+    _tell_standby()
+    note("lets all hosts trust it alone")
+    silent = _trust(hosts, ca.authority())
+    off = hosts.off(silent)
+    unconfirmed = {name: why for name, why in silent.items() if name not in off}
+    result = {
+        "new": is_new,
+        "hosts": len(hosts.names) - len(silent),
+        "away": sorted(off),
+        "unconfirmed": sorted(unconfirmed),
+        "authority": ca.authority(),
+    }
+    if unconfirmed:
+        write_file(_unconfirmed_file(), json.dumps(sorted(unconfirmed)))
+        raise Unconfirmed(
+            f"not every host trusts the next CA alone: {host_commands.named(unconfirmed)}",
+            "Run the same command again when they answer. Until then they trust the former CA, too",
+            result,
+        )
+    _unconfirmed_file().unlink(missing_ok=True)
+    ca.end()
+    return result
+
+
+def _trust(hosts: ReachableHosts, text: str) -> dict[str, str]:
+    """Let hosts trust these CAs. Returns those that have not done it, with the reason."""
+    text_by_host = dict.fromkeys(hosts.names, json.dumps(text))
+    answers = hosts.ask(hosts.names, ["directory-authority", "trust"], text_by_host, host_commands.SECONDS)
+    return {name: each.reason for name, each in answers.items() if each.reason}
+
+
+def _restart(unit: str) -> None:
+    """Start a server again that runs, or is to run after a boot: it reads its certificate when it starts."""
+    if programs.call(["systemctl", "is-enabled", "--quiet", unit]).returncode != 0:
+        return
+    done = programs.call(["systemctl", "restart", unit], seconds=_SECONDS)
+    if done.returncode != 0:
+        raise Failed(f"systemctl restart {unit}: {done.stderr.strip()[-300:]}", f"Run: journalctl -u {unit}")
+
+
+def _await_directory() -> None:
+    """Wait until the directory answers with its next certificate, which this host trusts."""
+    uri, until = directory_authority.own_directory(), time.monotonic() + _SECONDS
+    why = "its certificate is not of the next CA"
+    while uri:
+        try:
+            if directory_authority.is_proven(uri, ca.FOLDER / "ca.pem"):
+                return
+        except Failed as error:
+            why = error.message
+        if time.monotonic() > until:
+            raise Failed(f"the directory does not answer with its next certificate: {why}", "Run: journalctl -u slapd")
+        time.sleep(_POLL_SECONDS)
+
+
+def _tell_standby() -> None:
+    """The standby has a copy of the certificates, and shows it after a failover. One that is off gets it later."""
+    if (_UNITS / keeping.SERVICE).is_file():
+        programs.call(["systemctl", "start", keeping.SERVICE], seconds=_STANDBY_SECONDS)
+
+
+def _unconfirmed_file() -> Path:
+    return ca.FOLDER / "unconfirmed.json"
+
+
+def state() -> list[dict[str, Any]]:
+    """For the list of what can be rotated: when the CA was made, when it ends, and what is not complete. Empty without
+    a CA.
+    """
+    certificate = ca.FOLDER / "ca.pem"
+    if not certificate.is_file():
+        return []
+    phase = ca.phase()
+    made, ends = certificate.stat().st_mtime, certificates.end_of(certificate, certificate.read_bytes())
+    names = begun_rotation.read(_unconfirmed_file(), NAME, lambda raw: list(map(str, raw))) or []
+    row = {
+        "name": NAME,
+        "changed": _text(made),
+        "expires": _text(ends),
+        "state": {"complete": "complete", "prepared": "prepared", "switched": "unconfirmed"}[phase],
+        "unconfirmed": names if phase == "switched" else [],
+    }
+    return [row]
+
+
+def _text(moment: float) -> str:
+    return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,89 @@
+"""The CA of the directory on a booted host: the role's unit with real systemd, slapd and SSSD, before and after a
+rotation. The host is the controller, too, and proves nothing of networks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from gpucluster.artifacts import agent_archive
+from tests.ansible.booted import Booted, booted
+from tests.ansible.loading import ANSIBLE
+from tests.ansible.render import INVENTORY
+from tests.controller.users.harness import HOMES
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.containers, pytest.mark.slow]
+
+TASKS = [
+    {"import_role": {"name": "base", "tasks_from": "gather_facts"}},
+    {"import_role": {"name": "ldap"}},
+]
+VARIABLES = INVENTORY | {
+    "home_mount_path": HOMES,
+    "slurm_enabled": False,
+    "slurm_accounting": False,
+    "scheduler": "none",
+    "users_people": [],
+}
+AGENT, TRUSTED = "/usr/local/bin/gpucluster-agent", "/etc/gpucluster/authority.pem"
+CONFIG, UNIT = "/etc/gpucluster/directory.json", "gpucluster-directory-authority.service"
+ROTATE = '{"operation": "rotate", "arguments": {"what": ["directory-ca"]}}'
+FORGET = "rm -f /var/lib/sss/db/*.ldb /var/lib/sss/mc/*"
+
+
+@pytest.fixture
+def host() -> Iterator[Booted]:
+    with booted(f"--tmpfs={HOMES}:mode=755") as started:
+        started.put(AGENT, agent_archive.of_controller(), 0o755)
+        started.sh("mkdir -p /etc/gpucluster; ip link set lo up; echo 127.0.0.1 demo-controller >> /etc/hosts")
+        started.play(TASKS, VARIABLES, name="demo-controller")
+        # No other host is there, and the role base has not run.
+        config = json.loads(started.read(CONFIG))
+        started.put(CONFIG, json.dumps({**config, "hosts": {}}))
+        started.put("/etc/gpucluster/host-certificate.json", json.dumps({"address": "127.0.0.1", "port": 6822}))
+        for name in ("gpucluster-ssh-authority.socket", "gpucluster-ssh-authority@.service"):
+            started.put(f"/etc/systemd/system/{name}", (ANSIBLE / "roles/base/files" / name).read_text())
+        started.sh("systemctl daemon-reload; systemctl start gpucluster-ssh-authority.socket")
+        yield started
+
+
+def test_a_host_that_was_off_learns_the_present_ca_before_sssd_starts_or_as_soon_as_the_controller_answers(
+    host: Booted,
+) -> None:
+    group = json.loads(host.read(CONFIG))["group"]
+
+    def known() -> bool:
+        return host.sh(f"getent group {group}", check=False).startswith(f"{group}:")
+
+    assert known()
+    first = host.read(TRUSTED)
+    done = json.loads(host.sh(f"echo '{ROTATE}' | {AGENT} rotate request 2>/dev/null"))["result"]["directory-ca"]
+    present = host.read(TRUSTED)
+    assert (done["hosts"], done["unconfirmed"], done["authority"]) == (1, [], present)
+    assert present != first
+    host.sh(f"systemctl stop sssd; {FORGET}; systemctl start sssd")
+    assert known()
+
+    host.put(TRUSTED, first)
+    host.sh(f"systemctl stop sssd; {FORGET}; systemctl start sssd")
+    assert host.read(TRUSTED) == present
+    assert known()
+
+    # Without the controller SSSD starts, and knows nobody. Then the unit has SSSD start again.
+    host.sh("systemctl stop gpucluster-ssh-authority.socket")
+    host.put(TRUSTED, first)
+    host.sh(f"systemctl stop sssd; {FORGET}; systemctl start sssd")
+    assert host.sh(f"systemctl is-active sssd {UNIT}").split() == ["active", "active"]
+    assert not known()
+    host.sh("systemctl start gpucluster-ssh-authority.socket")
+    wait_for("the host has learned the CA", lambda: host.read(TRUSTED) == present, state=lambda: journal(host))
+    wait_for("users are known", known, state=lambda: journal(host))
+    wait_for("the unit has ended", lambda: "inactive" in host.sh(f"systemctl is-active {UNIT}", check=False))
+
+
+def journal(host: Booted) -> str:
+    return host.sh(f"journalctl --no-pager -o cat -n 30 -u {UNIT} -u sssd -u slapd", check=False)
