@@ -298,6 +298,7 @@ def facts(user: str, key: str) -> dict[str, Any]:
         "slurm_accounts": SLURM_ACCOUNTS.exists(),
         "autoscaler": has_unit("gpucluster-autoscaler"),
         "maintenance": has_unit("gpucluster-maintenance"),
+        "failover": has_unit("gpucluster-failover"),
         "health": has_unit("gpucluster-health"),
         "exporters": has_unit("gpucluster-exporter"),
         "backups": has_unit("gpucluster-backup"),

@@ -41,6 +41,11 @@ _IMPORTED = frozenset({"ansible-core", "clustershell", "oci", "prometheus-client
 _MANYLINUX = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_24", "manylinux_2_17", "manylinux2014")
 INDEX = "wheels.json"
 _VERSION = 1
+_ENTRY_POINTS = """\
+[console_scripts]
+gpucluster-autoscaler = gpucluster.autoscaler.__main__:main
+gpucluster-failover = gpucluster.failover.__main__:main
+"""
 # Not needed on a controller, or not part of the package.
 _EXCLUDED = frozenset({"localcloud", "_data", "__pycache__"})
 _SETS = 3
@@ -194,7 +199,7 @@ def _download(folder: Path, target: Target, own_directory: Path | None, taken: t
 def _own_wheel(version: str, needed: tuple[str, ...]) -> tuple[str, bytes]:
     """Build a wheel of the running package for the controller. Returns its name and its bytes.
 
-    It only has the autoscaler's entry point and dependencies: a controller creates no clusters.
+    It only has the entry points and dependencies of the autoscaler and the failover: a controller creates no clusters.
     """
     content = dict(_own_files())
     digest = key_of([needed, {name: hashlib.sha256(data).hexdigest() for name, data in content.items()}])
@@ -206,7 +211,7 @@ def _own_wheel(version: str, needed: tuple[str, ...]) -> tuple[str, bytes]:
     content |= {
         f"{info}/METADATA": "".join(f"{line}\n" for line in metadata).encode(),
         f"{info}/WHEEL": tags.encode(),
-        f"{info}/entry_points.txt": b"[console_scripts]\ngpucluster-autoscaler = gpucluster.autoscaler.__main__:main\n",
+        f"{info}/entry_points.txt": _ENTRY_POINTS.encode(),
     }
     record = [f"{name},sha256={_record_hash(data)},{len(data)}" for name, data in sorted(content.items())]
     content[f"{info}/RECORD"] = "".join(f"{line}\n" for line in [*record, f"{info}/RECORD,,"]).encode()

@@ -70,6 +70,15 @@ class LockTag:
             response = self._get()
         return holder(response.data.freeform_tags) if response is not None else None
 
+    def stands(self) -> bool:
+        """Whether the resource exists, as far as its caller may see it.
+
+        Raises:
+            CloudError: the cloud refused, or can't be reached.
+        """
+        with refusals("reading which run holds the cluster"):
+            return self._get() is not None
+
     def change(self, decide: Change) -> None:
         """Change the holder, if no other run has changed the resource meanwhile; else decide again. Does nothing if the
         resource does not exist any more.

@@ -121,10 +121,13 @@ class CloudClients:
 
     def service_move(self) -> ServiceMove:
         """Moves the volume and the address of the controller."""
+        return ServiceMove(self.cloud.access(), self.spec.name, self.on_event, tags=self.service_tags())
+
+    def service_tags(self) -> dict[str, str]:
+        """The tags of the address that moves with the service of the controller."""
         identity = self.identity()
         named = {tags.CLUSTER: self.spec.name, **({tags.IDENTITY: identity} if identity else {})}
-        own = {**self.spec.cloud.freeform_tags, **named, tags.ROLE: "network"}
-        return ServiceMove(self.cloud.access(), self.spec.name, self.on_event, tags=own)
+        return {**self.spec.cloud.freeform_tags, **named, tags.ROLE: "network"}
 
     def power(self) -> InstancePower:
         """Stops and starts instances."""

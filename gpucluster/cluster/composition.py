@@ -13,6 +13,7 @@ from gpucluster.cluster.clients import CloudClients, Programs
 from gpucluster.events import Sink, one_at_a_time
 from gpucluster.lifecycle import price_list
 from gpucluster.lifecycle.adoption import Adoption
+from gpucluster.lifecycle.automatic_failover import AutomaticFailover
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.build import Building
 from gpucluster.lifecycle.cluster_runs import ClusterRuns
@@ -149,7 +150,9 @@ def compose(options: Options) -> Parts:
     programs = Programs(spec=spec, paths=paths, cloud=cloud, on_event=on_event, state_lock=StateLock())
     remote = spec.state.backend != "local"
     saved = SavedState(paths)
-    run_lock = RunLock(saved, cloud, on_event, origin=origin(paths), remote=remote, named=options.cluster_id)
+    # A standby that goes on by itself sees no lock of a backend.
+    only_respected = remote and not spec.controller.automatic_failover
+    run_lock = RunLock(saved, cloud, on_event, origin=origin(paths), remote=only_respected, named=options.cluster_id)
     ownership = Ownership(
         spec=spec,
         paths=paths,
@@ -313,12 +316,22 @@ def _phases(
         on_event=on_event,
     )
     state = ControllerState(spec.name, programs.ssh, on_event)
+    mirror = StandbyMirror(programs.ssh)
     failover = Failover(
         spec=spec,
         provisioning=provisioning,
         hosts=connections.hosts,
         state=state,
-        mirror=StandbyMirror(programs.ssh),
+        mirror=mirror,
+        automatic=AutomaticFailover(
+            spec=spec,
+            hosts=connections.hosts,
+            mirror=mirror,
+            authentication=lambda: cloud.controller_access().authentication,
+            lock=ownership.lock_carrier,
+            tags=clients.service_tags,
+            on_event=on_event,
+        ),
         service_move=clients.service_move,
         power=clients.power,
         ssh_client=programs.ssh,

@@ -33,6 +33,7 @@ _POD = ("OCID_OF_THE_RUNNERS_CLUSTER", "NAMESPACE", "SERVICE_ACCOUNT")
 _OF_CLUSTER = f"target.cluster.id = '{ENGINE_CLUSTER}'"
 _REPORTS = "bad hosts are reported to Oracle"
 _OF_HOST_ACTIONS = any_of("target.tag-namespace.name", (HOST_ACTIONS,))
+_NO_OTHERS = "no maintenance is read, and no standby goes on by itself"
 # Dynamic groups of other domains have another API, which the Terraform root module does not use.
 DEFAULT_DOMAIN = "Default"
 
@@ -135,6 +136,7 @@ def policies(
     placed = [
         *(_controller(spec, elastic, f"dynamic-group {subject}", places) if elastic else ()),
         *(_of_maintenance(spec, f"dynamic-group {subject}", places) if spec.maintenance.enabled else ()),
+        *(_of_failover(spec, f"dynamic-group {subject}", places) if spec.controller.automatic_failover else ()),
         *([_administers(subject, places)] if engine else ()),
     ]
     controller, controller_tenancy = _by_policy(placed, places)
@@ -150,7 +152,7 @@ def policies(
         subject=subject,
         domain=domain,
         matching_rule=permissions.any_of("instance.id", _hosts(spec, controller_id, standby_id)),
-        created=bool(elastic or engine or spec.maintenance.enabled) and spec.iam.create and domain == DEFAULT_DOMAIN,
+        created=(spec.asks_cloud or engine) and spec.iam.create and domain == DEFAULT_DOMAIN,
         controller=controller,
         controller_tenancy=controller_tenancy,
         operator=operator,
@@ -333,6 +335,26 @@ def _of_maintenance(spec: ClusterSpec, subject: str, places: _Places) -> Iterato
         yield Statement("maintenance that Oracle announces", f"Allow {subject} to {{{named}}} {place}"), place
 
 
+def _of_failover(spec: ClusterSpec, subject: str, places: _Places) -> Iterator[_Placed]:
+    """What lets the standby stop the controller, and take its volume and its address over. Both hosts have it: they
+    change places."""
+    feature = "the standby goes on by itself"
+    tag = "" if spec.iam.tag is None else f"target.resource.tag.{spec.iam.tag} = '{spec.name}'"
+    yield _allow(feature, subject, permissions.SEE_HOSTS, places.own)
+    for right in (permissions.FENCE, permissions.HOLD):
+        yield _allow(feature, subject, right, places.own, all_of(right.condition, tag))
+    for right in (
+        permissions.TAKE_VOLUME,
+        permissions.VOLUMES,
+        permissions.MOVE_VOLUME,
+        permissions.VNIC_ATTACHMENTS,
+        permissions.VNICS,
+        permissions.MOVE_ADDRESS,
+        permissions.SUBNETS,
+    ):
+        yield _allow(feature, subject, right, places.own)
+
+
 # --- Kubernetes Engine -----
 
 
@@ -510,7 +532,7 @@ def _identity(spec: ClusterSpec, places: _Places) -> Iterator[_Needed]:
         feature = "permissions of the controller and the nodes"
         yield feature, (Right("manage", "dynamic-groups"),), "in tenancy"
         yield feature, (Right("manage", "policies"),), places.own
-    if not (spec.elastic_pools or spec.maintenance.enabled) or not spec.iam.create:
+    if not spec.asks_cloud or not spec.iam.create:
         return
     outside = any(pool.image.listing for pool in spec.elastic_pools.values()) or bool(_defined_tags(spec))
     outside = outside or not (places.elastic == places.own or places.inside)
@@ -522,7 +544,7 @@ def _identity(spec: ClusterSpec, places: _Places) -> Iterator[_Needed]:
 
 
 def _notes(spec: ClusterSpec, elastic: tuple[PoolSpec, ...], network_compartment_id: str | None) -> Iterator[str]:
-    granted = bool(elastic) or spec.maintenance.enabled or has_kubernetes_engine(spec)
+    granted = spec.asks_cloud or has_kubernetes_engine(spec)
     if granted and spec.iam.create and (spec.iam.identity_domain or DEFAULT_DOMAIN) != DEFAULT_DOMAIN:
         yield (
             f"The identity domain {spec.iam.identity_domain} is not the default one: gpucluster does not create the "
@@ -537,6 +559,11 @@ def _notes(spec: ClusterSpec, elastic: tuple[PoolSpec, ...], network_compartment
         yield (
             f"The first apply creates the compartment {elastic_compartment(spec.name)}. OCI accepts statements that "
             "name it from then on."
+        )
+    if spec.controller.automatic_failover and spec.iam.tag is None:
+        yield (
+            "The controller and its standby may stop every instance in the cluster's compartment: a policy of OCI "
+            "can't name one. Set iam.tag, or give the cluster a compartment of its own."
         )
     if spec.network.vcn_id is not None and network_compartment_id is None:
         yield (
@@ -555,10 +582,7 @@ def text(needed: Policies) -> str:
     lines += [f"# {note}" for note in needed.notes]
     lines += [
         "",
-        *(
-            _controller_text(needed)
-            or ["# No pool is elastic, and no maintenance is read: the controller needs no permissions."]
-        ),
+        *(_controller_text(needed) or [f"# No pool is elastic, {_NO_OTHERS}: the controller needs no permissions."]),
         *_node_text(needed),
         "",
         *_runner_text(needed),

@@ -396,6 +396,7 @@ def _health_variables(spec: ClusterSpec) -> dict[str, Any]:
         "health_repair": checks.repair,
         "health_reactions": _reactions(spec),
         "health_maintenance": {"early": spec.maintenance.early} if spec.maintenance.enabled else None,
+        "autoscaler_failover": spec.controller.automatic_failover,
     }
 
 
@@ -481,7 +482,12 @@ def _autoscaler_variables(
     hosts: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     if autoscaling is None:
-        return {"autoscaler_policy": None, "autoscaler_wheels": None, "autoscaler_maintenance": None}
+        return {
+            "autoscaler_policy": None,
+            "autoscaler_wheels": None,
+            "autoscaler_maintenance": None,
+            "autoscaler_failover": False,
+        }
     wheels, elastic = autoscaling.wheels, bool(spec.elastic_pools)
     return {
         "autoscaler_policy": autoscaler_policy(

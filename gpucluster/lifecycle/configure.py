@@ -345,17 +345,12 @@ class Configuration:
             person_keys=self._login_keys.existing_public_keys(),
             operator_keys=self._cloud.authorized_keys(),
             hardware_emulated=self._cloud.hardware_emulated,
-            autoscaling=self._authentication(outputs) if self._asks_the_cloud else None,
+            autoscaling=self._authentication(outputs) if self._spec.asks_cloud else None,
             software=ReleaseSet(None, ()),
         )
 
-    @property
-    def _asks_the_cloud(self) -> bool:
-        """Whether a program of the controller does: the autoscaler, or the reader of maintenance."""
-        return bool(self._spec.elastic_pools) or self._spec.maintenance.enabled
-
     def _autoscaling(self, outputs: handover.Outputs) -> handover.Autoscaling | None:
-        if not self._asks_the_cloud:
+        if not self._spec.asks_cloud:
             return None
         return handover.Autoscaling(
             self._cloud.controller_access(), _baked(outputs), self._downloads.wheels(), self._prices()

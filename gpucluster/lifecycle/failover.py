@@ -9,8 +9,9 @@ the volume moves only then.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from gpucluster import process
 from gpucluster.cloud.power import InstancePower
@@ -19,6 +20,7 @@ from gpucluster.errors import InputError, ToolError
 from gpucluster.events import Sink, info, warn
 from gpucluster.handover import Outputs, ServiceRecord
 from gpucluster.handover.networks import cluster_networks
+from gpucluster.lifecycle.automatic_failover import AutomaticFailover
 from gpucluster.lifecycle.hosts import Deployment, HostConnections
 from gpucluster.lifecycle.provision import Provisioning
 from gpucluster.oci.states import LifecycleState
@@ -71,6 +73,7 @@ class Failover:
         hosts: HostConnections,
         state: ControllerState,
         mirror: StandbyMirror,
+        automatic: AutomaticFailover,
         service_move: Callable[[], ServiceMove],
         power: Callable[[], InstancePower],
         ssh_client: Callable[[], SshClient],
@@ -81,6 +84,7 @@ class Failover:
         self._hosts = hosts
         self._state = state
         self._mirror = mirror
+        self._automatic = automatic
         self._service_move = service_move
         self._power = power
         self._ssh_client = ssh_client
@@ -107,8 +111,9 @@ class Failover:
         self._note(terraform, replace(record, address=address, current=False))
 
     def resume(self, terraform: Terraform, run: Run) -> None:
-        """End a failover that was killed, before Terraform looks at the hosts; and follow the cloud where a state that
-        was lost and recovered does not name the host in service: a plan would move its volume away.
+        """End a failover that was killed, before Terraform looks at the hosts; and follow the cloud where the state
+        does not name the host in service, because the standby has gone on by itself or the state was lost and
+        recovered: a plan would move its volume away.
 
         Raises:
             GpuClusterError: see `errors`.
@@ -118,13 +123,28 @@ class Failover:
         if record.begun:
             info(self._on_event, "controller", "a failover that was interrupted goes on")
             self._go_over(terraform, run)
-        elif (outputs.get("cluster") or {}).get("standby"):
-            parsed = Outputs.parse(outputs)
-            holder = self._service_move().holder(parsed.state_volume_id) if parsed.state_volume_id else ""
-            if parsed.standby is not None and holder == parsed.standby.id:
-                other = replace(record, host=record.other)
-                info(self._on_event, "controller", f"{parsed.name}-{other.host} has the volume, and is in service")
+        elif self._standby_has_volume(outputs):
+            other = replace(record, host=record.other)
+            name = Outputs.parse(outputs).name
+            info(self._on_event, "controller", f"{name}-{other.host} has the volume, and is in service")
+            if record.address:
+                self._follow(terraform, run, other)
+            else:
                 self._note(terraform, other)
+
+    def _standby_has_volume(self, outputs: Mapping[str, Any]) -> bool:
+        """Whether the host that is the standby, by the state, is in service."""
+        if not (outputs.get("cluster") or {}).get("standby"):
+            return False
+        parsed = Outputs.parse(outputs)
+        if parsed.standby is None or not parsed.state_volume_id:
+            return False
+        return self._service_move().holder(parsed.state_volume_id) == parsed.standby.id
+
+    def _follow(self, terraform: Terraform, run: Run, record: ServiceRecord) -> FailoverResult:
+        """Let the state agree with a failover that the standby has made by itself: the steps that are left of it."""
+        self._note(terraform, replace(record, begun=True))
+        return self._go_over(terraform, run)
 
     def update_standby(self, terraform: Terraform, deployment: Deployment, run: Run) -> None:
         """Make the standby like the controller, which was just configured. One that was given up is forgotten there.
@@ -147,7 +167,9 @@ class Failover:
                 standby,
                 deployment.outputs.standby.private_ip,
                 operator_keys=self._hosts.operator_keys(),
+                automatic=self._automatic.wanted,
             )
+            self._automatic.update(deployment)
             self._provisioning.record(terraform, host_keys=self._hosts.host_keys(deployment))
             self._note(terraform, replace(ServiceRecord.parse(terraform.outputs()), current=True))
             if changed.differing:
@@ -187,6 +209,9 @@ class Failover:
         """
         outputs = terraform.outputs()
         record = ServiceRecord.parse(outputs)
+        if not record.begun and record.address and self._standby_has_volume(outputs):
+            info(self._on_event, "controller", "the standby has gone on by itself already")
+            return self._follow(terraform, run, replace(record, host=record.other))
         if not record.begun:
             with run.phase("standby"):
                 target = Outputs.parse(outputs).turned()
@@ -242,7 +267,8 @@ class Failover:
             move.give_volume(outputs.state_volume_id, outputs.controller.id)
             move.give_address(record.address, outputs.controller.id)
         with run.phase("services"):
-            deployment = self._hosts.locate()
+            # Where the standby has gone on by itself, ssh still leads to the host before.
+            deployment = self._hosts.look()
             attached = self._state.attach(
                 deployment.controller, address=record.address, networks=self.networks, take_over=True
             )

@@ -200,6 +200,15 @@ class Ownership:
         """Whether the cloud had hosts of the cluster when this run began."""
         return self._has_hosts
 
+    def lock_carrier(self) -> str:
+        """The OCID of the network whose tag names the run that holds the cluster; empty if the cloud lists none.
+
+        Raises:
+            CloudError: the cloud refused, or can't be reached.
+        """
+        found = carrier(self._sightings())
+        return found.id if found is not None and found.kind == "vcn" else ""
+
     def hold(self) -> None:
         """Hold the cluster that this run has just begun to make: others see it from now on.
 

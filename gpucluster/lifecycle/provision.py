@@ -16,8 +16,17 @@ from gpucluster.cloud.client import CloudAccess, home_region, refusals
 from gpucluster.cloud.elastic_instances import ElasticInstances
 from gpucluster.cloud.power import InstancePower
 from gpucluster.cloud.providers import CloudProvider
+from gpucluster.cloud.service_move import ServiceMove
 from gpucluster.cloud.tagged_resources import TaggedResources
-from gpucluster.errors import CloudError, DataGuardError, InputError, LockedError, OtherClusterError, TerraformError
+from gpucluster.errors import (
+    CloudError,
+    DataGuardError,
+    InputError,
+    LockedError,
+    OtherClusterError,
+    TerraformError,
+    ToolError,
+)
 from gpucluster.events import Sink, warn
 from gpucluster.handover import ServiceRecord, earlier_formats, iam, user_data
 from gpucluster.handover.adoption import CONTROLLER, NETWORK, STANDBY, STATE_ATTACHMENT
@@ -562,6 +571,7 @@ class Provisioning:
             return self._adoption.recover(terraform, lambda images: self._set_images(terraform, images))
 
     def _survey(self, terraform: Terraform) -> AdoptionSurvey:
+        self._require_followed(terraform.outputs())
         survey = self._adoption.survey(terraform)
         self._set_images(terraform, survey.images)
         return survey
@@ -585,7 +595,7 @@ class Provisioning:
     def _check_downloads(self) -> None:
         """Fetch what the hosts will need: a file that can't be fetched must stop a run before anything is created."""
         self._downloads.release_files()
-        if self._spec.elastic_pools or self._spec.maintenance.enabled:
+        if self._spec.asks_cloud:
             self._downloads.wheels()
 
     def _change(self, terraform: Terraform, consent: Consent) -> Counter[str]:
@@ -744,6 +754,27 @@ class Provisioning:
             service=handover.ServiceRecord.parse(terraform.outputs()),
             release=__version__,
         )
+
+    def _require_followed(self, outputs: Mapping[str, Any]) -> None:
+        """Refuse a state that does not know that the standby has gone on by itself: a plan would move the volume back.
+
+        Raises:
+            ToolError: with the command that lets the state follow. `apply` has done that before.
+        """
+        record = ServiceRecord.parse(outputs)
+        if not self._spec.controller.automatic_failover or record.begun or not outputs.get("cluster"):
+            return
+        parsed = handover.Outputs.parse(outputs)
+        if parsed.standby is None or not parsed.state_volume_id:
+            return
+        move = ServiceMove(self._cloud.access(), self._spec.name, self._on_event, tags={})
+        if move.holder(parsed.state_volume_id) == parsed.standby.id:
+            raise ToolError(
+                f"{parsed.name}-{record.other} has gone on by itself in the place of the controller, and the state "
+                "does not have it yet",
+                hint="Run: gpucluster controller failover. It lets the state follow, and starts the old host as the "
+                "standby",
+            )
 
     def _standing_compartment(self, terraform: Terraform) -> str:
         """The OCID of the compartment of elastic nodes that exists and is in no state; empty if there is none.

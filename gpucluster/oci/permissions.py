@@ -78,6 +78,21 @@ CAPACITY_RESERVATIONS = Right("use", "compute-capacity-reservations")
 LISTINGS = Right("read", "app-catalog-listing")
 TAG_NAMESPACES = Right("use", "tag-namespaces")
 
+# What the standby needs to go on by itself. OCI has no variable for the OCID of an instance: a condition on a tag is
+# what there is (docs: "Details for the Core Services", Supported Variables).
+SEE_HOSTS = Right("read", "instances", SEE_INSTANCES)
+FENCE = Right("use", "instances", ("INSTANCE_POWER_ACTIONS",))
+# An attachment is about two resources: a condition on a tag of one of them is not documented for it.
+TAKE_VOLUME = Right("use", "instances", ("INSTANCE_ATTACH_VOLUME", "INSTANCE_DETACH_VOLUME"))
+MOVE_VOLUME = Right(
+    "manage",
+    "volume-attachments",
+    ("VOLUME_ATTACHMENT_INSPECT", "VOLUME_ATTACHMENT_CREATE", "VOLUME_ATTACHMENT_DELETE"),
+)
+MOVE_ADDRESS = Right("use", "private-ips")
+# The tag that names the run that holds the cluster.
+HOLD = Right("manage", "vcns", ("VCN_READ", "VCN_UPDATE"))
+
 #: The permission that an instance needs to become a node of Kubernetes Engine. No verb includes it.
 CLUSTER_JOIN = "CLUSTER_JOIN"
 #: Those of an administrator of the Kubernetes behind it, who can neither change nor delete the resource of OCI.

@@ -19,6 +19,7 @@ from gpucluster.node_agent.standby.mirror import AGENT
 from gpucluster.ssh import Host, SshClient
 
 _RUN_AGENT = f'file=$(mktemp) && trap "rm -f $file" EXIT && cat >"$file" && sudo -n {PYTHON_IN_SHELL} -I "$file"'
+_INSTALLED = "/usr/local/bin/gpucluster-agent"
 _SHORT, _LONG = 120.0, 3600.0
 
 
@@ -45,13 +46,20 @@ class StandbyMirror:
         self._ssh_client = ssh_client
 
     def update(
-        self, controller: Host, standby: Host, address: str, *, operator_keys: Sequence[str] = ()
+        self,
+        controller: Host,
+        standby: Host,
+        address: str,
+        *,
+        operator_keys: Sequence[str] = (),
+        automatic: bool = False,
     ) -> MirrorResult:
         """Make the standby like the controller. May be killed and run again.
 
         Args:
             address: the standby's private one.
             operator_keys: the public keys that log in there as on every host. Without them its keys stay.
+            automatic: it goes on by itself.
 
         Raises:
             ToolError: a host can't be reached, or the standby is in service.
@@ -60,7 +68,7 @@ class StandbyMirror:
         words = ["standby", "prepare", "--name", standby.name, "--user", standby.user]
         words += [word for key in operator_keys for word in ("--operator-key", key)]
         self._root(standby, words, f"{standby.name} can't be made ready", seconds=_SHORT)
-        return self._send(controller, standby, address, [])
+        return self._send(controller, standby, address, ["--automatic"] if automatic else [])
 
     def compare(self, controller: Host, standby: Host, address: str) -> MirrorResult:
         """How the standby differs; changes nothing.
@@ -78,6 +86,36 @@ class StandbyMirror:
         """
         self._root(controller, ["standby", "end"], f"{controller.name} still keeps a standby", seconds=_SHORT)
 
+    def watch(self, standby: Host, settings: str) -> None:
+        """Let the standby go on by itself when the controller is lost. May be repeated.
+
+        Args:
+            settings: what `gpucluster.failover.settings` reads; no secret.
+
+        Raises:
+            ToolError: it can't be reached.
+        """
+        what = f"{standby.name} can't watch the controller"
+        self._root(standby, ["standby", "watch", "--settings", settings], what, seconds=_SHORT)
+
+    def unwatch(self, standby: Host) -> None:
+        """Let the standby wait for an operator. As `watch`."""
+        self._root(standby, ["standby", "unwatch"], f"{standby.name} still watches the controller", seconds=_SHORT)
+
+    def key_of(self, host: Host) -> str:
+        """The public key of a host for connections that run one program, as `type key`. As `watch`."""
+        what = f"{host.name} has no key for other hosts"
+        return str(_object(self._root(host, ["standby", "key"], what, seconds=_SHORT)).get("key", ""))
+
+    def let_ask(self, host: Host, key: str, addresses: Sequence[str]) -> None:
+        """Let the standby ask a host whether it reaches the controller, and nothing else. As `watch`.
+
+        Args:
+            key: the standby's. addresses: of the controller.
+        """
+        program = f"{_INSTALLED} standby witness {' '.join(addresses)}"
+        self._authorize(host, program, key, f"{host.name} can't let the standby ask")
+
     def _send(self, controller: Host, standby: Host, address: str, more: Sequence[str]) -> MirrorResult:
         key = self._ssh_client().host_keys().get(standby.instance_id, "")
         if not key:
@@ -93,14 +131,17 @@ class StandbyMirror:
 
     def _let_in(self, controller: Host, standby: Host) -> None:
         """Let the controller run one program on the standby, and nothing else, with a key for that alone."""
-        what = f"{controller.name} has no key for the standby"
-        public = str(_object(self._root(controller, ["standby", "key"], what, seconds=_SHORT)).get("key", ""))
+        public = self.key_of(controller)
         # In this file a quotation mark ends the command. What the controller asks for is one word of a fixed list.
         program = f"sudo -n $(command -v {PYTHON} || echo python3) -I {AGENT} standby receive $SSH_ORIGINAL_COMMAND"
-        line, file = f'restrict,command="{program}" {public}', ".ssh/authorized_keys"
+        self._authorize(standby, program, public, f"{standby.name} can't let the controller in")
+
+    def _authorize(self, host: Host, program: str, key: str, what: str) -> None:
+        """Let a key run one program on a host, and nothing else."""
+        line, file = f'restrict,command="{program}" {key}', ".ssh/authorized_keys"
         quoted = shlex.quote(line)
         script = f"umask 077; mkdir -p .ssh; touch {file}; grep -qxF -- {quoted} {file} || echo {quoted} >>{file}"
-        self._shell(standby, script, f"{standby.name} can't let the controller in")
+        self._shell(host, script, what)
 
     def _shell(self, host: Host, script: str, what: str) -> str:
         argv = self._ssh_client().argv(host.name, [script])

@@ -18,6 +18,7 @@ from gpucluster.cloud.tagged_resources import TaggedResource, certainly_listed
 from gpucluster.controller.kubernetes.certificates import WARN_WITHIN_DAYS
 from gpucluster.handover import STANDBY_HOST, ServiceRecord, rollouts
 from gpucluster.handover.adoption import missing, untracked
+from gpucluster.oci.states import LifecycleState
 from gpucluster.operations.configuration_record import ConfigurationRecord
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.operations.inquiry import Inquiry, InquiryAnswer
@@ -270,6 +271,12 @@ class StatusFindings:
             return (
                 f"a failover to {service['in_service']} has begun and not ended. gpucluster controller failover goes on"
             )
+        states = {each.name: each.state for each in self._permanent()}
+        if (state := states.get(service["in_service"])) in _STOPPED:
+            return (
+                f"{service['in_service']} is {state}: {service['standby']} may have gone on in its place. "
+                "gpucluster apply follows it"
+            )
         return (
             "" if service["current"] else "the standby is behind: it is not like the controller. Run: gpucluster apply"
         )
@@ -350,6 +357,7 @@ class StatusFindings:
         return rows
 
 
+_STOPPED = frozenset({LifecycleState.STOPPING, LifecycleState.STOPPED})
 _ENDS = {RunStatus.KILLED: "killed", RunStatus.INTERRUPTED: "interrupted", RunStatus.FAILED: "not successful"}
 
 

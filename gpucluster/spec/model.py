@@ -123,6 +123,12 @@ class ClusterSpec(SpecPart):
         return {name: pool for name, pool in self.pools.items() if pool.elastic}
 
     @property
+    def asks_cloud(self) -> bool:
+        """Whether a program of the controller or its standby asks the cloud: the autoscaler, the reader of maintenance,
+        or the failover by itself."""
+        return bool(self.elastic_pools) or self.maintenance.enabled or self.controller.automatic_failover
+
+    @property
     def reports_hosts(self) -> bool:
         """Whether the autoscaler reports physical hosts of elastic nodes to Oracle."""
         return self.checks.enabled and self.checks.report_hosts and bool(self.elastic_pools)

@@ -168,7 +168,10 @@ def test_our_own_wheel_is_whole_and_pip_takes_it(packages: Path, tmp_path: Path)
             assert told == ("" if name.endswith("/RECORD") else f"sha256={digest}"), name
         points = configparser.ConfigParser()
         points.read_string(archive.read(f"{info}/entry_points.txt").decode())
-        assert dict(points["console_scripts"]) == {"gpucluster-autoscaler": "gpucluster.autoscaler.__main__:main"}
+        assert dict(points["console_scripts"]) == {
+            "gpucluster-autoscaler": "gpucluster.autoscaler.__main__:main",
+            "gpucluster-failover": "gpucluster.failover.__main__:main",
+        }
     assert {"gpucluster/autoscaler/policy.py", "gpucluster/errors.py", "gpucluster/_data/ansible/site.yml"} <= names
     assert not [name for name in names if "localcloud" in name or "__pycache__" in name or "/." in name]
     target = tmp_path / "installed"

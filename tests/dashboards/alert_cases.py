@@ -287,6 +287,10 @@ CASES: dict[str, Case] = {
         {'gpucluster_standby_current_timestamp_seconds{node="ctl"}': "0+30x600"},
         at="90m",
     ),
+    "StandbyNotReady": _one('gpucluster_standby_failover_ready{node="ctl"}', f"1 1 0{LONG}", f"1{LONG}"),
+    "StandbyWentOn": _one(
+        'gpucluster_standby_automatic_failover_timestamp_seconds{node="ctl"}', f"1000{LONG}", f"0{LONG}"
+    ),
     "MaintenanceNotReserved": Case(
         {f"gpucluster_maintenance_reserved{{{EVENT}}}": f"0{LONG}", f"{_STARTS}{{{EVENT}}}": f"50000{LONG}"},
         {f"gpucluster_maintenance_reserved{{{EVENT}}}": f"0{LONG}", f"{_STARTS}{{{EVENT}}}": f"500000{LONG}"},

@@ -7,21 +7,24 @@ containers. The tests run in the order of this file, on one cluster: each is a c
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from gpucluster.node_agent.standby import watching
 from tests.e2e.controller_site import ACCOUNTED, GATE, HOST_KEY, cluster_yml
-from tests.e2e.site_harness import ALONE, PATIENCE_TO_BUILD_S, Site, containers, kill, read_until
+from tests.e2e.site_harness import ALONE, PATIENCE_TO_BUILD_S, Site, container_of, containers, kill, read_until
 from tests.localcloud.api_harness import Api
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE_S, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.story, pytest.mark.timeout(3 * PATIENCE_TO_BUILD_S)]
 
 CONTROLLER, STANDBY = "pair-controller", "pair-standby"
 ALONE_IN_SERVICE = "controller: {shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 16, state_volume_gb: 50}"
 WITH_STANDBY = ALONE_IN_SERVICE.replace("}", ", standby: true}")
+BY_ITSELF = WITH_STANDBY.replace("}", ", automatic_failover: true}")
 CLUSTER_YML = cluster_yml("pair", ALONE_IN_SERVICE)
 #: What the issue allows, on a machine that does nothing else.
 MOST_SECONDS = 60.0
@@ -45,9 +48,14 @@ def instances(site: Site) -> tuple[str, str]:
 
 def holder(api: Api) -> str:
     """The instance that has the volume."""
+    (one,) = holders(api)
+    return one
+
+
+def holders(api: Api) -> list[str]:
+    """The same; none while it moves."""
     listed = api.compute.list_volume_attachments(api.tenancy).data
-    (one,) = [each.instance_id for each in listed if each.lifecycle_state == "ATTACHED"]
-    return str(one)
+    return [str(each.instance_id) for each in listed if each.lifecycle_state == "ATTACHED"]
 
 
 def addresses(site: Site, host: str) -> str:
@@ -78,6 +86,17 @@ def is_written(site: Site, job: str) -> bool:
     """Whether the queue that slurmctld has saved has this job: it saves some seconds after a change."""
     state = "/var/lib/slurm/slurmctld"
     return bool(site.root(CONTROLLER, f"find {state}/job_state -newer {state}/hash.{int(job) % 10}/job.{job}"))
+
+
+def seen(site: Site) -> dict[str, Any]:
+    """What the program that watches the controller has seen last."""
+    return dict(json.loads(site.root(STANDBY, f"cat {watching.STATUS} || echo '{{\"ready\": false}}'")))
+
+
+def inside(container_id: str, script: str) -> str:
+    """What a script prints on a host that ssh may not reach; empty if it fails."""
+    argv = ["podman", "exec", container_id, "sh", "-c", script]
+    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout
 
 
 def jobs(rows: str) -> set[str]:
@@ -180,6 +199,49 @@ def test_an_apply_makes_another_standby(site: Site) -> None:
     assert json.dumps(service)
     assert (service.get("host", "controller"), service["current"]) == ("controller", "yes")
     assert site.root(STANDBY, "systemctl is-active slurmctld; true") != "active"
+
+
+def test_the_standby_goes_on_by_itself_when_the_controller_loses_its_network(site: Site) -> None:
+    """The old host runs, has the volume mounted and is RUNNING for the cloud: other hosts are asked, and the fence is
+    what keeps it from writing."""
+    site.change(WITH_STANDBY, BY_ITSELF)
+    site.good("apply")
+    first, second = instances(site)
+    site.until("the standby could go on", lambda: seen(site)["ready"])
+    site.root(CONTROLLER, f"systemctl stop {watching.SHUTDOWN}")
+    assert "until" in site.root(STANDBY, f"cat {watching.PAUSE} && rm {watching.PAUSE}"), "a shutdown is announced"
+    site.root(CONTROLLER, f"systemctl start {watching.SHUTDOWN}")
+    running, waiting = queue(site)
+    wait_for("Slurm has written its queue", lambda: is_written(site, waiting), interval=0.5)
+    rows = site.root(CONTROLLER, ACCOUNTED)
+    old, new = container_of(site, CONTROLLER), container_of(site, STANDBY)
+    api = Api(site.home, engine="podman")
+    inside(old, "ip link set eth0 down")
+    wait_for(
+        "the standby is the controller",
+        lambda: holders(api) == [second] and "UP" in inside(new, "scontrol ping"),
+        patience=3 * PATIENCE_S,
+        interval=0.5,
+        state=lambda: inside(new, "journalctl -u gpucluster-failover -n 40; cat /var/lib/gpucluster-standby/*.json"),
+    )
+    wait_for("it has noted what it did", lambda: inside(new, f"cat {watching.RECORD}"), interval=0.5)
+    print("from the last answer to Slurm's next one", inside(new, f"cat {watching.RECORD}"))
+    assert api.compute.get_instance(first).data.lifecycle_state == "STOPPED"
+    # The operator learns of it. The state follows, services go on, and the old host becomes the standby.
+    code, events = site.run("plan")
+    assert code != 0
+    assert "pair-standby has gone on by itself" in events[-1]["message"], events[-1]
+    started = inside(new, "systemctl show -P ActiveEnterTimestamp slurmctld mariadb")
+    assert site.good("controller", "failover", "--yes")["host"] == STANDBY
+    assert inside(new, "systemctl show -P ActiveEnterTimestamp slurmctld mariadb") == started
+    finish(site, running, waiting)
+    site.good("apply")
+    service = outputs(site)["service"]
+    assert (service["host"], service["current"], service.get("begun")) == ("standby", "yes", None)
+    assert jobs(rows) <= jobs(site.root(CONTROLLER, ACCOUNTED))
+    assert holder(api) == second
+    assert site.root(STANDBY, "systemctl is-active slurmctld; true") != "active"
+    site.until("the other host watches now", lambda: seen(site)["ready"])
 
 
 def test_a_destroy_after_a_failover_leaves_nothing(site: Site) -> None:

@@ -121,6 +121,31 @@ def test_a_cluster_without_elastic_pools_reads_maintenance_only_if_it_is_asked_t
 TAG = "target.resource.tag.Ops.Cluster = 'demo'"
 
 
+def test_a_standby_that_goes_on_by_itself_may_stop_instances_and_move_what_belongs_to_the_service() -> None:
+    still = {"gpu": {"shape": "BM.GPU4.8", "count": 2}}
+    pair = {
+        "shape": "VM.Standard.E5.Flex", "ocpus": 2, "memory_gb": 16, "state_volume_gb": 50, "standby": True,
+    }  # fmt: skip
+    plain = _policies(_spec(pools=still, controller=pair, maintenance={"enabled": False}), standby_id="ocid1.two")
+    assert (plain.controller, plain.created) == ((), False)
+    by_itself = {**pair, "automatic_failover": True}
+    asked = _policies(_spec(pools=still, controller=by_itself, maintenance={"enabled": False}), standby_id="ocid1.two")
+    assert _rights(asked.controller) == [
+        "read instances", "use instances", "manage vcns", "use instances", "use volumes", "manage volume-attachments",
+        "inspect vnic-attachments", "use vnics", "use private-ips", "use subnets",
+    ]  # fmt: skip
+    assert asked.created
+    assert asked.matching_rule == f"any {{instance.id = '{CONTROLLER}', instance.id = 'ocid1.two'}}"
+    assert sum("INSTANCE_POWER_ACTIONS" in one.text for one in asked.controller) == 1
+    assert "INSTANCE_DELETE" not in "".join(one.text for one in asked.controller)
+    assert any("may stop every instance" in note for note in asked.notes)
+    assert "manage dynamic-groups" in _rights(asked.operator_tenancy)
+    tagged = _policies(_spec(pools=still, controller=by_itself, iam={"tag": "Ops.Cluster"}), standby_id="ocid1.two")
+    with_tag = [one.text for one in tagged.controller if TAG in one.text]
+    assert [_rights((iam.Statement("", text),))[0] for text in with_tag] == ["use instances", "manage vcns"]
+    assert not any("may stop every instance" in note for note in tagged.notes)
+
+
 def test_with_a_tag_rights_end_at_what_carries_it() -> None:
     wanted = _policies(_spec(iam={"tag": "Ops.Cluster"}))
     texts = [one.text for one in wanted.controller]

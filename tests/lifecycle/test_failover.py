@@ -60,6 +60,8 @@ class Model:
         self.done: list[str] = []
         self.kill_at = 0
         self.has_attachment = True
+        #: The instance to which ssh leads by the name of the controller.
+        self.reaches = ONE
 
     def effect(self, what: str) -> None:
         self.done.append(what)
@@ -125,7 +127,7 @@ class Model:
     def attach(self, controller: Host, *, address: str, networks: Any, take_over: bool) -> AttachedState:
         assert take_over
         assert (address, bool(networks)) == ("10.0.0.9", True)
-        assert self.volume == controller.instance_id
+        assert self.volume == controller.instance_id == self.reaches
         assert not self.writers - {controller.instance_id}, "two hosts write"
         self.effect("mount")
         self.writers = {controller.instance_id}
@@ -138,8 +140,20 @@ class Model:
         self.effect("release")
         return True
 
-    def update(self, controller: Host, standby: Host, _address: str, *, operator_keys: Sequence[str]) -> MirrorResult:
+    wanted = True
+
+    def update(self, controller: Any, *rest: Any, **how: Any) -> MirrorResult | None:
+        """The mirror's, and that of the program on the standby."""
+        if isinstance(controller, Deployment):
+            self.effect("watch")
+            return None
+        return self.mirrored(controller, *rest, **how)
+
+    def mirrored(
+        self, controller: Host, standby: Host, _address: str, *, operator_keys: Sequence[str], automatic: bool
+    ) -> MirrorResult:
         assert operator_keys == ("ssh-ed25519 AAAAoperator",)
+        assert automatic
         assert controller.instance_id == self.volume != standby.instance_id
         self.effect("mirror")
         return MirrorResult(2, ("/etc/a", "/etc/b"))
@@ -150,6 +164,10 @@ class Model:
 
     def compare(self, _controller: Host, _standby: Host, _address: str) -> MirrorResult:
         return MirrorResult(1, ("/etc/slurm/slurm.conf",))
+
+    def look(self) -> Deployment:
+        self.reaches = self.volume
+        return self.locate()
 
     def locate(self) -> Deployment:
         return self.locate_with(Outputs.parse(self.values))
@@ -201,6 +219,7 @@ def make(events: list[Event], monkeypatch: pytest.MonkeyPatch) -> Callable[[Mode
             hosts=double,
             state=double,
             mirror=double,
+            automatic=double,
             service_move=lambda: double,
             power=lambda: double,
             ssh_client=lambda: double,
@@ -268,6 +287,43 @@ def test_an_apply_follows_the_cloud_where_a_recovered_state_has_lost_the_record(
     assert model.values["service"] == {"host": "standby"}
     assert (model.done, model.volume) == (["note"], TWO)
     assert "demo-standby has the volume" in events[-1].message
+
+
+def gone_on_by_itself() -> Any:
+    """The standby has stopped the controller, and has all that belongs to it; the state does not know."""
+    model: Any = Model()
+    model.states[ONE] = "STOPPED"
+    model.volume, model.address, model.writers = TWO, TWO, {TWO}
+    model.answers = {TWO}
+    return model
+
+
+def test_an_apply_follows_a_standby_that_has_gone_on_by_itself(
+    make: Callable[[Model], Failover], events: list[Event]
+) -> None:
+    """The old host starts again, as the standby, once the state agrees."""
+    model = gone_on_by_itself()
+    make(model).resume(model, RUN)
+    over(model)
+    assert model.done == ["note", "mount", "record", "note", "start one"]
+    assert "demo-standby has the volume" in events[0].message
+    for kill_at in range(1, 6):
+        model = gone_on_by_itself()
+        model.kill_at = kill_at
+        with pytest.raises(Killed):
+            make(model).resume(model, RUN)
+        make(model).resume(model, RUN)
+        over(model)
+
+
+def test_the_command_follows_a_standby_that_has_gone_on_by_itself_and_not_back(
+    make: Callable[[Model], Failover], events: list[Event]
+) -> None:
+    model = gone_on_by_itself()
+    result = make(model).fail_over(model, RUN)
+    assert (result.host, result.released) == ("demo-standby", False)
+    over(model)
+    assert "gone on by itself already" in events[0].message
 
 
 def test_the_way_back_is_the_same_command(make: Callable[[Model], Failover]) -> None:
@@ -344,6 +400,7 @@ def test_an_apply_gives_the_address_and_mirrors_the_controller(
     assert model.values["service"] == {"address": "10.0.0.9"}
     failover.update_standby(model, model.locate(), RUN)
     assert model.values["service"] == READY
+    assert model.done[-4:] == ["mirror", "watch", "record", "note"]
     assert "2 files were brought up to date" in events[-1].message
 
 

@@ -67,6 +67,27 @@ def test_the_standby_lets_in_one_program_and_gets_what_differs(
     assert commands[3].endswith(f"standby send --to debian@10.0.0.3 --host-key '{KEY}'")
 
 
+def test_a_standby_that_goes_on_by_itself_has_its_settings_and_asks_one_thing_of_others(
+    mirror: StandbyMirror, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remote = Remote(send=SENT)
+    monkeypatch.setattr(process, "run", remote)
+    mirror.update(CONTROLLER, STANDBY, "10.0.0.3", automatic=True)
+    assert remote.commands[-1][1].endswith("--automatic")
+    remote.commands.clear()
+    mirror.watch(STANDBY, '{"version": 1}')
+    mirror.unwatch(STANDBY)
+    assert mirror.key_of(STANDBY) == "ssh-ed25519 AAAAmirror"
+    node = Host("compute-1", "10.0.0.7", "debian", "ocid1.instance.node")
+    mirror.let_ask(node, "ssh-ed25519 AAAAmirror", ("10.0.0.9", "10.0.0.2"))
+    hosts, commands = zip(*remote.commands, strict=True)
+    assert hosts == ("demo-standby", "demo-standby", "demo-standby", "compute-1")
+    assert commands[0].endswith("""standby watch --settings '{"version": 1}'""")
+    assert commands[1].endswith("standby unwatch")
+    program = "/usr/local/bin/gpucluster-agent standby witness 10.0.0.9 10.0.0.2"
+    assert f'restrict,command="{program}" ssh-ed25519 AAAAmirror' in commands[3]
+
+
 def test_a_comparison_changes_nothing(mirror: StandbyMirror, monkeypatch: pytest.MonkeyPatch) -> None:
     remote = Remote(send=SENT)
     monkeypatch.setattr(process, "run", remote)

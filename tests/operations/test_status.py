@@ -340,6 +340,13 @@ def test_the_status_names_the_host_in_service_and_what_the_standby_lacks() -> No
     assert "the standby is behind" in _pair({"address": "10.0.0.9"}).pending[0]
 
 
+def test_a_controller_that_is_stopped_is_named_with_the_host_that_may_have_gone_on() -> None:
+    found = _pair({"host": "standby", "address": "10.0.0.9", "current": "yes"})
+    assert found.pending == (
+        "demo-standby is STOPPED: demo-controller may have gone on in its place. gpucluster apply follows it",
+    )
+
+
 def test_after_a_failover_hosts_have_the_names_of_what_they_are() -> None:
     found = _pair({"host": "standby", "address": "10.0.0.9", "current": "yes"})
     assert found.service is not None

@@ -107,6 +107,7 @@ ROWS = (
     Row("controller.state_volume_gb", 80, LIVE),
     Row("controller.state_volume_gb", None, DESTROYS),
     Row("controller.standby", True, LIVE),
+    Row("controller.automatic_failover", True, LIVE, {"controller.standby": True}),
     Row("login.count", 2, LIVE),
     Row("login.count", 0, DRAINS),
     *(

@@ -20,7 +20,12 @@ _LAUNCHES = ("LaunchInstance", "LaunchInstanceConfiguration")
 # The kinds whose defined tags are variables, target.resource.tag.<namespace>.<key>, of the permissions that begin so.
 # INSTANCE_CREATE has none, and neither has a list: what does not exist, or is not named, has no tags (docs: "Using Tags
 # to Manage Access").
-_TAGGED = {"INSTANCE_CONFIGURATION_": "instanceconfiguration", "INSTANCE_": "instance", "SUBNET_": "subnet"}
+_TAGGED = {
+    "INSTANCE_CONFIGURATION_": "instanceconfiguration",
+    "INSTANCE_": "instance",
+    "SUBNET_": "subnet",
+    "VCN_": "vcn",
+}
 _UNTAGGED = ("INSTANCE_CREATE", "INSTANCE_IMAGE_", "INSTANCE_POOL_", "INSTANCE_CONSOLE_", "INSTANCE_AGENT_")
 
 

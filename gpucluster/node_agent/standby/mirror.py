@@ -53,6 +53,24 @@ def public_key(root: Path = Path("/")) -> str:
     return " ".join(file.with_name(f"{_KEY}.pub").read_text().split()[:2])
 
 
+def connection(target: str, host_key: str, folder: Path, root: Path = Path("/")) -> list[str]:
+    """The words of ssh with which this host reaches another one, by the key that lets it run one program there.
+
+    Args:
+        target: `user@address`.
+        host_key: the other host's, as `type key`.
+        folder: for a file of known hosts; it must last as long as the connection.
+    """
+    known = folder / "known_hosts"
+    known.write_text(f"standby {host_key}\n")
+    kind = host_key.split()[0]
+    words = ["ssh", "-F", "none", "-i", str(_folder(root) / _KEY), "-o", "IdentitiesOnly=yes"]
+    words += ["-o", f"UserKnownHostsFile={known}", "-o", "HostKeyAlias=standby"]
+    # Certificates name the OCID of a host.
+    words += ["-o", f"HostKeyAlgorithms={'rsa-sha2-512,rsa-sha2-256' if kind == 'ssh-rsa' else kind}"]
+    return [*words, "-o", "StrictHostKeyChecking=yes", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", target]
+
+
 def send(target: str, host_key: str, *, only_compare: bool, root: Path = Path("/")) -> dict[str, Any]:
     """Make the standby like this host. Returns how many paths differed, and some of them.
 
@@ -65,25 +83,7 @@ def send(target: str, host_key: str, *, only_compare: bool, root: Path = Path("/
         Failed: it can't be reached, or it does not take what was sent.
     """
     with tempfile.TemporaryDirectory(dir=_folder(root)) as folder:
-        known = Path(folder) / "known_hosts"
-        known.write_text(f"standby {host_key}\n")
-        key, kind = _folder(root) / _KEY, host_key.split()[0]
-        ssh = [
-            "ssh",
-            "-F",
-            "none",
-            "-i",
-            str(key),
-            "-o",
-            "IdentitiesOnly=yes",
-            "-o",
-            f"UserKnownHostsFile={known}",
-            "-o",
-            "HostKeyAlias=standby",
-        ]
-        # Certificates name the OCID of a host.
-        ssh += ["-o", f"HostKeyAlgorithms={'rsa-sha2-512,rsa-sha2-256' if kind == 'ssh-rsa' else kind}"]
-        ssh += ["-o", "StrictHostKeyChecking=yes", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", target]
+        ssh = connection(target, host_key, Path(folder), root)
         listed = programs.call([*ssh, "list"], seconds=_LIST_SECONDS)
         found = manifest.compare(manifest.listing(root), _document(listed, target))
         if not only_compare:

@@ -137,6 +137,8 @@ class StateVolume:
         Raises:
             AgentError: as `attach`; or a service that the next ones need does not start.
         """
+        if self._is_in_service(at, cluster, address):
+            return {"formatted": False, "moved": [], "restored": [], "new_host": False, "host_keys": False}
         # It may wait for the volume since the boot, and would mount it at the same time.
         self._run(["systemctl", "stop", layout.UNIT], _SERVICE_SECONDS)
         attached = self.attach(at, cluster, user, wait=wait, address=address, networks=networks)
@@ -148,6 +150,16 @@ class StateVolume:
                 self._run(["systemctl", "start", each], _SERVICE_SECONDS)
         self._run(["systemctl", "start", "--no-block", *enabled, "remote-fs.target", "multi-user.target"])
         return attached
+
+    def _is_in_service(self, at: str, cluster: str, address: str) -> bool:
+        """Whether all of `take_over` is done: a standby may have gone on by itself, and its services run."""
+        settings = self._read(self._at(SETTINGS))
+        if not self._is_mounted() or self._at(layout.PASSIVE).exists():
+            return False
+        is_ours = self._marker().get("machine") == self._machine()
+        is_same = [settings.get(name) or "" for name in ("device", "cluster", "address")] == [at, cluster, address]
+        names = [layout.UNIT, *(each for each in layout.IN_ORDER if self._is_enabled(each))]
+        return is_ours and is_same and all(self._is_active(each) for each in names)
 
     def release(self) -> dict[str, Any]:
         """End the services, and write all that they know to the volume. Does nothing without it.

@@ -18,6 +18,7 @@ RULES = (
     "A flexible shape (`...Flex`) needs `ocpus` and `memory_gb`, any other refuses them.",
     "`controller.state_volume_gb` needs `scheduler: slurm`.",
     "`controller.standby` needs `controller.state_volume_gb`, and with it `scheduler: slurm`.",
+    "`controller.automatic_failover` needs `controller.standby`, and a network that gpucluster makes.",
     "`image` is named in one way: `operating_system` and `version`; `name`, with `operating_system` or `login_user`; "
     "`listing` and `login_user`; or `ocid` and `login_user`.",
 )
@@ -35,6 +36,20 @@ def check(context: RuleContext) -> None:
         message = "a standby goes on with the controller's state, which has no volume of its own here"
         hint = "Add `state_volume_gb: 50` (or more) to controller. Without Slurm there is no standby: delete the line"
         context.error(("controller", "standby"), message, hint, key=True)
+    if controller.get("automatic_failover") is True:
+        _check_automatic(context, controller)
+
+
+def _check_automatic(context: RuleContext, controller: Mapping[str, Any]) -> None:
+    """Add what a standby needs that goes on by itself."""
+    place = ("controller", "automatic_failover")
+    if controller.get("standby") is not True:
+        message = "there is no standby that could go on by itself"
+        context.error(place, message, "Add `standby: true` to controller, or delete the line", key=True)
+    if context.section("network").get("vcn_id") is not None:
+        message = "a tag of the cluster's own network keeps runs and the standby apart, and this network exists already"
+        hint = "Delete the line. The standby goes on by: gpucluster controller failover"
+        context.error(place, message, hint, key=True)
 
 
 def check_machine(context: RuleContext, path: Path, machine: Mapping[str, Any]) -> None:

@@ -174,6 +174,18 @@ class ControllerSpec(Machine):
         description="Whether a second host of the same shape and image is ready to go on with the controller's state "
         "within a minute: see docs/how-to/standby.md. Needs `state_volume_gb`.",
     )
+    automatic_failover: bool = Field(
+        default=False,
+        description="Whether the standby goes on by itself when the controller is lost. The controller's permissions "
+        "in the cloud then include to stop instances: see docs/how-to/standby.md. Needs `standby`.",
+    )
+    failover_after_seconds: int = Field(
+        default=15,
+        ge=10,
+        le=3600,
+        description="With `automatic_failover`: for how long nothing of the controller must have answered before the "
+        "standby asks other hosts and the cloud, and goes on.",
+    )
 
     @property
     def has_state_volume(self) -> bool:

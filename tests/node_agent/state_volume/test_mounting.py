@@ -113,6 +113,30 @@ def test_state_moves_once_and_the_next_host_goes_on_with_it(
     assert _mounts_below(first) == []
 
 
+def test_a_host_that_has_taken_over_already_goes_on_with_its_services(
+    tmp_path: Path, device: str, systemctl: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A standby that has gone on by itself: the operator's command does not end what runs."""
+    volume = host(tmp_path / "second", "two")
+    volume.attach(device, "demo", "root", wait=0, address="")
+    monkeypatch.setattr("gpucluster.node_agent.state_volume.mounting.name_host", lambda _name: None)
+    how: dict[str, Any] = {"wait": 0, "address": "", "networks": (), "name": "demo-controller"}
+    systemctl.clear()
+    volume.take_over(device, "demo", "root", **how)
+    assert ["systemctl", "stop", layout.UNIT] in systemctl, "no service is active: it begins from the beginning"
+    monkeypatch.setattr(volume, "_is_active", lambda _name: True)
+    systemctl.clear()
+    done = volume.take_over(device, "demo", "root", **how)
+    assert (done["new_host"], done["moved"]) == (False, [])
+    assert {words[1] for words in systemctl} == {"is-enabled"}
+    # It is to be the standby: whatever is mounted, it begins from the beginning.
+    passive = tmp_path / "second" / layout.PASSIVE.lstrip("/")
+    passive.parent.mkdir(parents=True, exist_ok=True)
+    passive.touch()
+    volume.take_over(device, "demo", "root", **how)
+    assert ["systemctl", "stop", layout.UNIT] in systemctl
+
+
 def test_an_attempt_that_was_ended_before_sshd_has_the_keys_is_repeated(
     tmp_path: Path, device: str, systemctl: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "one key of Slurm in two spellings": ("{SchedulerParameters: bf_interval=30}", "{Licenses: a, §licenses: b}", "slurm.extra_config.licenses", "is the same key as Licenses"),
     "release without quotes": ("accounting: true", "release: §25.05", "slurm.release", 'Write it in quotes: "25.05"'),
     "unknown release of Slurm": ("accounting: true", 'release: §"26.06"', "slurm.release", "26.05"),
+    "a failover by itself without a standby": ("  memory_gb: 32\nstorage", "  memory_gb: 32\n  §automatic_failover: true\nstorage", "controller.automatic_failover", "there is no standby that could go on by itself. Add `standby: true` to controller"),
     "a standby without a volume": ("  memory_gb: 32\nstorage", "  memory_gb: 32\n  §standby: true\nstorage", "controller.standby", "has no volume of its own here. Add `state_volume_gb: 50`"),
     "unknown default": ("accounting: true", "default_partition: §comput", "slurm.default_partition", "there is no partition \"comput\". Did you mean compute"),
     "name for Slurm": ("accounting: true", "cluster_name: §Demo", "slurm.cluster_name", "lower-case"),
