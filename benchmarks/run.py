@@ -2,7 +2,8 @@
 
     .venv/bin/python benchmarks/run.py [cli] [apply] [verify] [scale] [autoscaler-tick] [hook] [simulate]
                                    [autoscaler-scale] [autoscaler-speed] [fabric] [check] [exporters] [nccl]
-                                   [slurm-exporter] [scrape] [kubernetes] [--runs N]
+                                   [slurm-exporter] [scrape] [kubernetes] [failover]
+                                   [--runs N]
 
 cli    --help, `import gpucluster`, and `job render` without and with a cluster file (at most 0.3 s), against bare
        Python and against `import oci`.
@@ -24,6 +25,7 @@ slurm-exporter    Slurm's metrics with 10,000 nodes and 10,000 jobs.
 scrape            Prometheus with 1,000 hosts: its processor time and memory.
 kubernetes        a control plane and two nodes (at most 120 s), and a pod that waits for its node, which joins in
                   at most 20 s after its boot. Builds Kubernetes first where the cache has none.
+failover          the controller gives way to its standby (at most 60 s).
 autoscaler-speed  from sbatch to a job's first line on nodes that have to come, 2 and 16 of them.
 """
 
@@ -218,6 +220,14 @@ def kubernetes(runs: int) -> None:
     measure(runs, _where)
 
 
+def failover(runs: int) -> None:
+    """From a controller to its standby."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # the cluster is in tests
+    from benchmarks.failover import main as measure
+
+    measure(runs)
+
+
 #: By its name, what runs a benchmark; its argument is the wanted number of runs.
 _BENCHMARKS: dict[str, Callable[[int], None]] = {
     "cli": lambda runs: cli(max(runs * 5, 15)),
@@ -236,6 +246,7 @@ _BENCHMARKS: dict[str, Callable[[int], None]] = {
     "fabric": lambda _runs: fabric(),
     "nccl": nccl,
     "kubernetes": kubernetes,
+    "failover": failover,
 }
 _BY_DEFAULT = ("cli", "apply", "verify", "scale")
 
