@@ -33,9 +33,30 @@ _ATOM = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)|.", re.DOTALL)
 
 
 def wrapped(text: str, width: int = WIDTH) -> str:
-    """A Markdown text whose paragraphs fill lines of this width. Pure; again, it changes nothing."""
+    """A Markdown text whose paragraphs fill lines of this width. Pure; again, it changes nothing.
+
+    A paragraph that would show something else then stays as it is.
+    """
+    paragraphs = list(_paragraphs(text))
+    changed = _with(text, paragraphs, width)
+    if _shown(changed) == _shown(text):
+        return changed
+    for paragraph in reversed(paragraphs):
+        changed = _with(text, [paragraph], width)
+        if _shown(changed) == _shown(text):
+            text = changed
+    return text
+
+
+def _shown(text: str) -> str:
+    """The page as HTML, in which the ends of lines are spaces."""
+    return re.sub(r"\s+", " ", MarkdownIt("commonmark").enable("table").render(text))
+
+
+def _with(text: str, paragraphs: Sequence[tuple[int, int, str]], width: int) -> str:
+    """The text with these paragraphs wrapped."""
     lines = text.split("\n")
-    for start, end, first in reversed(list(_paragraphs(text))):
+    for start, end, first in reversed(paragraphs):
         column = lines[start].find(first)
         prefix = lines[start][:column]
         # In a quotation each line has a sign of its own; two spaces or a backslash at the end are a line break.
