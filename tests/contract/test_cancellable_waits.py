@@ -11,7 +11,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "gpucluster"
 #: What runs on hosts, or as a service of its own.
-ELSEWHERE = ("autoscaler", "controller", "localcloud", "node_agent")
+ELSEWHERE = ("autoscaler", "controller", "failover", "localcloud", "node_agent")
 #: The pauses themselves; and one of half a millisecond in a thread of its own.
 OWNERS = ("cancellation.py", "process/signals.py")
 #: Functions that wait, by their modules, with what takes their place.
