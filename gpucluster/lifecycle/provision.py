@@ -571,7 +571,8 @@ class Provisioning:
             return self._adoption.recover(terraform, lambda images: self._set_images(terraform, images))
 
     def _survey(self, terraform: Terraform) -> AdoptionSurvey:
-        self._require_followed(terraform.outputs())
+        if self._spec.controller.automatic_failover:
+            self._require_followed(terraform.outputs())
         survey = self._adoption.survey(terraform)
         self._set_images(terraform, survey.images)
         return survey
@@ -762,7 +763,7 @@ class Provisioning:
             ToolError: with the command that lets the state follow. `apply` has done that before.
         """
         record = ServiceRecord.parse(outputs)
-        if not self._spec.controller.automatic_failover or record.begun or not outputs.get("cluster"):
+        if record.begun or not outputs.get("cluster"):
             return
         parsed = handover.Outputs.parse(outputs)
         if parsed.standby is None or not parsed.state_volume_id:
