@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from gpucluster import handover
-from gpucluster.errors import DataGuardError, InputError
+from gpucluster.cloud.service_move import ServiceMove
+from gpucluster.errors import DataGuardError, InputError, ToolError
 from gpucluster.events import ignore
 from gpucluster.handover.adoption import CONTROLLER, Findings
 from gpucluster.lifecycle import provision
@@ -23,6 +24,8 @@ from gpucluster.terraform.plan import ResourceChange, TerraformPlan
 from gpucluster.workspace.run import Run
 from gpucluster.workspace.saved_state import SavedState
 from tests.doubles.terraform import TerraformDouble
+from tests.lifecycle.test_automatic_failover import TEXT as WITH_AUTOMATIC_FAILOVER
+from tests.lifecycle.test_failover import ONE, TWO, Model
 from tests.spec.spec_texts import LOCAL
 
 
@@ -33,9 +36,9 @@ def paths(tmp_path: Path) -> ClusterPaths:
     return made
 
 
-def _provisioning(paths: ClusterPaths, cloud: Any) -> Provisioning:
+def _provisioning(paths: ClusterPaths, cloud: Any, text: str = LOCAL) -> Provisioning:
     unused: Any = None
-    spec = loads(LOCAL, "cluster.yml")
+    spec = loads(text, "cluster.yml")
     empty: Any = SimpleNamespace(state_is_damaged=False, restore_state=lambda: True, addresses=tuple)
     nothing = Findings({})
     adoption: Any = SimpleNamespace(
@@ -80,6 +83,24 @@ def test_a_plan_that_loses_the_controllers_state_is_refused(paths: ClusterPaths)
     with pytest.raises(DataGuardError, match="volume with the controller's state") as caught:
         _provisioning(paths, None).apply(terraform, Run("apply", paths, ignore), Consent())
     assert "docs/how-to/controller.md" in caught.value.hint
+
+
+@pytest.mark.parametrize(("holder", "refused"), [(TWO, True), (ONE, False), ("", False)])
+def test_a_plan_of_a_state_that_does_not_know_of_a_failover_is_refused(
+    paths: ClusterPaths, monkeypatch: pytest.MonkeyPatch, holder: str, refused: bool
+) -> None:
+    """It would move the volume back from the host that has gone on by itself."""
+    monkeypatch.setattr(ServiceMove, "holder", lambda _self, volume: {"volume": holder}[volume])
+    monkeypatch.setattr(ServiceMove, "__init__", lambda *_, **__: None)
+    cloud: Any = SimpleNamespace(access=lambda: None)
+    terraform: Any = SimpleNamespace(outputs=lambda: Model().values, set_variables=lambda _values: None)
+    provisioning = _provisioning(paths, cloud, WITH_AUTOMATIC_FAILOVER)
+    if refused:
+        with pytest.raises(ToolError, match="demo-standby has gone on by itself") as caught:
+            provisioning.survey(terraform)
+        assert "gpucluster controller failover" in caught.value.hint
+    else:
+        provisioning.survey(terraform)
 
 
 def test_other_host_keys_take_the_place_of_those_before(paths: ClusterPaths, monkeypatch: pytest.MonkeyPatch) -> None:
