@@ -34,6 +34,7 @@ from gpucluster.waiting import wait_until
 COMMAND = "automatic-failover"
 # OCI does not tell the two apart.
 _NOT_HELD = "the cluster can't be held: its network is gone, or a permission is missing"
+_PERMIT = "Run: gpucluster apply; it gives the standby its permissions"
 _AGENT = "/usr/local/bin/gpucluster-agent"
 _LOCK_ID = f"{scope.FOLDER}/run-lock"
 # One request: the loop repeats all of it, so none is repeated here.
@@ -102,7 +103,7 @@ class Promotion:
             CloudError: as `state`.
         """
         if not self._tag.stands():
-            raise LockedError(_NOT_HELD, where=self._settings.lock)
+            raise LockedError(_NOT_HELD, where=self._settings.lock, hint=_PERMIT)
         present = self._tag.read()
         if present is None or present.id == self._lock_id():
             return ""
@@ -175,13 +176,16 @@ class Promotion:
 
         def take(present: Holder | None) -> Holder:
             if present is not None and present.id != ours.id:
-                raise LockedError(f"a run holds the cluster: {present.command} by {present.origin}")
+                raise LockedError(
+                    f"a run holds the cluster: {present.command} by {present.origin}",
+                    hint="Wait until it ends; if it was killed, run: gpucluster state unlock",
+                )
             return ours
 
         self._tag.change(take)
         held = self._tag.read()
         if held is None or held.id != ours.id:
-            raise LockedError(_NOT_HELD, where=self._settings.lock)
+            raise LockedError(_NOT_HELD, where=self._settings.lock, hint=_PERMIT)
         try:
             yield
         finally:
