@@ -92,8 +92,8 @@ def trust(text: str, file: Path = TRUSTED) -> None:
                 raise Failed("the directory does not prove itself by the CA of the request", "Run: gpucluster apply")
     _install(text, file)
     if uri:
-        # Also after a kill between the two.
-        _restart_sssd()
+        # SSSD reads the file when it first connects. Also after a kill between the two.
+        directory_password.restart("try-restart")
 
 
 def learn(file: Path = TRUSTED, settings_file: Path = host_certificates.SETTINGS) -> None:
@@ -113,7 +113,7 @@ def learn(file: Path = TRUSTED, settings_file: Path = host_certificates.SETTINGS
     sys.stderr.write("the CA of the directory is the cluster's now\n")
     if uri:
         # At a boot it does not run yet, and waits for this program.
-        _restart_sssd("--no-block")
+        directory_password.restart("--no-block", "try-restart")
 
 
 def await_learned() -> None:
@@ -185,14 +185,6 @@ def proven(answer: Any, trusted: Path) -> str:
 def _install(text: str, file: Path) -> None:
     if not file.is_file() or file.read_text() != text:
         durable_file.replace(file, text, mode=0o644)
-
-
-def _restart_sssd(*options: str) -> None:
-    """SSSD reads the file when it first connects."""
-    result = programs.call(["systemctl", *options, "try-restart", directory_password.UNIT], seconds=_SECONDS)
-    if result.returncode != 0:
-        unit = directory_password.UNIT
-        raise Failed(f"{unit} does not start: {result.stderr.strip()[-300:]}", f"Run: journalctl -u {unit}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -70,7 +70,20 @@ def take(password: str, config: Path = CONFIG) -> None:
     if new != text:
         passwords.write_file(config, new, like=config.stat())
     # Also after a kill between the two.
-    result = programs.call(["systemctl", "restart", UNIT], seconds=_SECONDS)
+    restart("restart")
+
+
+def restart(*words: str) -> None:
+    """Let SSSD start again. Rotations do so several times within seconds, and systemd would refuse the sixth start.
+
+    Args:
+        words: the command of systemctl with its options.
+
+    Raises:
+        Failed: it does not start.
+    """
+    programs.call(["systemctl", "reset-failed", UNIT], seconds=_SECONDS)
+    result = programs.call(["systemctl", *words, UNIT], seconds=_SECONDS)
     if result.returncode != 0:
         raise Failed(f"{UNIT} does not start: {result.stderr.strip()[-300:]}", f"Run: journalctl -u {UNIT}")
 

@@ -154,11 +154,11 @@ def test_a_host_that_was_off_trusts_the_ca_of_today_alone(host: Host, authority:
         host.reads(uri)
         host.learn(authority.answer)
         assert host.trusted.read_text() == authority.present != authority.first
-        assert host.commands == ["--no-block try-restart sssd.service"]
+        assert host.commands == ["reset-failed sssd.service", "--no-block try-restart sssd.service"]
         # It asks for no more, and nothing is restarted: the directory proves itself.
         host.settings.unlink()
         directory_authority.learn(host.trusted, host.settings)
-        assert len(host.commands) == 1
+        assert len(host.commands) == 2
 
 
 def test_a_host_of_another_directory_asks_at_each_boot_and_its_sssd_is_left_alone(
@@ -244,7 +244,7 @@ def test_a_bundle_is_trusted_if_the_directory_proves_itself_by_it(host: Host, au
         directory_authority.trust(authority.first + authority.present, host.trusted)
     assert host.trusted.read_text() == authority.first + authority.present
     assert host.trusted.stat().st_mode & 0o777 == 0o644
-    assert host.commands == ["try-restart sssd.service"] * 2
+    assert host.commands == ["reset-failed sssd.service", "try-restart sssd.service"] * 2
     with pytest.raises(Failed, match="the directory does not answer"):
         directory_authority.trust(authority.present, host.trusted)
 

@@ -74,10 +74,10 @@ def test_the_directory_accepts_it_before_sssd_has_it(host: Host) -> None:
     assert (uri.partition(":")[0], authority, dn.partition(",")[0]) == (
         "ldaps", "/etc/gpucluster/authority.pem", "cn=demo-controller",
     )  # fmt: skip
-    assert host.commands == ["systemctl restart sssd.service"]
+    assert host.commands == ["systemctl reset-failed sssd.service", "systemctl restart sssd.service"]
     # Again: a kill may have been between the file and the restart.
     directory_password.take(NEW)
-    assert host.commands == ["systemctl restart sssd.service"] * 2
+    assert host.commands == ["systemctl reset-failed sssd.service", "systemctl restart sssd.service"] * 2
 
 
 def test_one_that_the_directory_refuses_changes_nothing(host: Host) -> None:
