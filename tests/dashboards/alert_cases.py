@@ -287,7 +287,11 @@ CASES: dict[str, Case] = {
         {'gpucluster_standby_current_timestamp_seconds{node="ctl"}': "0+30x600"},
         at="90m",
     ),
-    "StandbyNotReady": _one('gpucluster_standby_failover_ready{node="ctl"}', f"1 1 0{LONG}", f"1{LONG}"),
+    "StandbyNotReady": Case(
+        {'gpucluster_standby_failover_ready{node="ctl"}': "1 1 0x400"},
+        {'gpucluster_standby_failover_ready{node="ctl"}': "0x20 1x400"},
+        at="90m",
+    ),
     "StandbyWentOn": _one(
         'gpucluster_standby_automatic_failover_timestamp_seconds{node="ctl"}', f"1000{LONG}", f"0{LONG}"
     ),
