@@ -14,6 +14,7 @@ from gpucluster.text import count, printable
 
 if TYPE_CHECKING:
     from gpucluster.cli.output import ResultReporter
+    from gpucluster.cluster import Cluster
     from gpucluster.operations.host_logs import KeptLines, LogFilter
     from gpucluster.paths import ClusterPaths
     from gpucluster.workspace.run_history import PastRun
@@ -107,18 +108,28 @@ def _show_host(context: Context, host: str, chosen: LogFilter, *, follow: bool, 
             copy = cluster.hosts.kept_journal(host, chosen)
             _show_kept(reporter, copy, f"* {_copied(copy.collected)}")
             return
-        from gpucluster.errors import ToolError
+        from gpucluster.errors import InputError, ToolError
 
         try:
             lines = cluster.hosts.journal(host, chosen)
-        except ToolError as error:
-            if not cluster.spec.logs.keep_days:
+        except (InputError, ToolError) as error:  # it does not answer, or the cluster has no such host any more
+            found = _kept_of(cluster, host, chosen)
+            if found is None:
                 raise
-            copy = cluster.hosts.kept_journal(host, chosen)
-            _show_kept(reporter, copy, f"* {error.what}: {_copied(copy.collected)}")
+            _show_kept(reporter, found, f"* {error.what}: {_copied(found.collected)}")
             return
         text = "\n".join(map(printable, lines)) or f"no such line in the journal of {host}"
         reporter.result({"command": "logs", "host": host, "lines": list(lines)}, text)
+
+
+def _kept_of(cluster: Cluster, host: str, chosen: LogFilter) -> KeptLines | None:
+    """What the controller has kept of a host; None if that is nothing, or not known."""
+    from gpucluster.errors import ToolError
+
+    try:
+        return cluster.hosts.kept_journal(host, chosen) if cluster.spec.logs.keep_days else None
+    except ToolError:
+        return None
 
 
 def _show_kept(reporter: ResultReporter, copy: KeptLines, note: str) -> None:

@@ -197,8 +197,8 @@ class HostLogs:
             )
         done = self._controller.ask(f"sudo -n {_AGENT} logs {part}", text=json.dumps(request), timeout=_TIMEOUT)
         if done.returncode != 0:
-            what, _, hint = printable(done.stderr).strip().partition("\n")
-            raise ToolError(what[:300] or "the controller gives no answer", hint=hint or "Run: gpucluster apply")
+            what, hint = (printable(line)[:300] for line in [*done.stderr.strip().splitlines(), "", ""][:2])
+            raise ToolError(what or "the controller gives no answer", hint=hint or "Run: gpucluster apply")
         try:
             answer = bounded.loads(done.stdout)
         except ValueError:

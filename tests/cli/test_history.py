@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gpucluster.cli import cli
-from gpucluster.errors import ToolError
+from gpucluster.errors import InputError, ToolError
 from gpucluster.events import ignore
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.paths import ClusterPaths
@@ -236,17 +236,25 @@ def test_new_lines_of_a_host_are_shown_as_they_come(monkeypatch: pytest.MonkeyPa
 # --- kept lines -----
 
 
-@pytest.fixture
-def keeps(hosts: ControllerDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ControllerDouble:
+@pytest.fixture(params=[ToolError, InputError])
+def keeps(
+    request: pytest.FixtureRequest, hosts: ControllerDouble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> ControllerDouble:
     """A cluster that keeps journals, and has those of a node that is gone."""
 
+    gone = request.param("the cluster has no host gpu-e1")
+
     def answer(asked: Asked) -> Completed:
+        if "nowhere" in (asked.host or asked.text):
+            if asked.host:
+                raise InputError("there is no host nowhere", hint="the hosts are gpu-1")
+            return said("", 2, "no lines of nowhere are kept\nSee which hosts have some: gpucluster logs --kept\n")
         if asked.command.endswith("logs hosts"):
             return said('{"hosts": {"gpu-e1": 1795998584}}')
         if asked.command.endswith("logs show"):
             return said(json.dumps({"lines": [f"{LINE} \x1b[2J"], "collected": 1795998584}))
         if asked.host == "gpu-e1":
-            raise ToolError("the cluster has no host gpu-e1")
+            raise gone
         return said(f"{LINE}\n")
 
     with (tmp_path / "cluster.yml").open("a") as stream:
@@ -289,3 +297,13 @@ def test_only_a_host_has_kept_lines(keeps: ControllerDouble, words: tuple[str, .
     refused = _run("logs", *words)
     assert (refused.exit_code, keeps.asked) == (2, [])
     assert "--kept is for the journal of a HOST" in refused.stderr
+
+
+def test_a_host_that_never_was_is_refused_with_the_names_of_the_others(keeps: ControllerDouble) -> None:
+    refused = _run("logs", "nowhere")
+    assert (refused.exit_code, refused.stdout) == (2, "")
+    assert "there is no host nowhere" in refused.stderr
+    shown = _run("logs", "nowhere", "--kept").stderr
+    assert "no lines of nowhere are kept" in shown
+    assert "gpucluster logs --kept" in shown
+    assert "\\n" not in shown
