@@ -127,7 +127,7 @@ def run(store: LogStore, *, keep_days: int, most_bytes: int, metrics_folder: Pat
     """One round. Returns the exit status: 0 also where a host was silent, which the journal names.
 
     Args:
-        metrics_folder: of node_exporter's text files.
+        metrics_folder: of node_exporter's text files, which is there on a cluster with monitoring.
 
     Raises:
         Failed: the hosts of the cluster are not known.
@@ -137,5 +137,6 @@ def run(store: LogStore, *, keep_days: int, most_bytes: int, metrics_folder: Pat
     total = store.remove_old(first_day(now, keep_days), most_bytes)
     for host, why in sorted(found.silent.items()):
         sys.stdout.write(f"{host}: no lines: {why}\n")
-    durable_file.replace(metrics_folder / METRICS_FILE, metrics(found, total, now), mode=0o644, durable=False)
+    if metrics_folder.is_dir():
+        durable_file.replace(metrics_folder / METRICS_FILE, metrics(found, total, now), mode=0o644, durable=False)
     return 0

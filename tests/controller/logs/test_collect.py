@@ -134,3 +134,13 @@ def test_a_round_writes_metrics_and_names_silent_hosts(
     assert samples["gpucluster_logs_silent_hosts"] == "1"
     assert int(samples["gpucluster_logs_bytes"]) == store.files("gpu-1")[0].size
     assert store.hosts() == ["gpu-1"]
+
+
+def test_without_monitoring_a_round_writes_no_metrics(
+    store: LogStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    given(monkeypatch, Hosts(["gpu-1"], {"gpu-1": answer("a")}))
+    words = ["collect", "--keep-days", "30", "--max-mb", "1", "--metrics", str(tmp_path / "missing")]
+    assert main(words, store.folder) == 0
+    assert list(store.lines("gpu-1")) == ["a"]
+    assert not (tmp_path / "missing").exists()
