@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from gpucluster.controller.users import hosts
 from gpucluster.controller.users.config import HostLogins
@@ -42,8 +43,7 @@ def on_all(
     Args:
         text_by_host: what it reads from standard input, where a secret is on no command line.
     """
-    answers = answers_of(logins, key, words, seconds, text_by_host)
-    return {host: each.reason for host, each in answers.items() if each.reason}
+    return reasons(answers_of(logins, key, words, seconds, text_by_host))
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,11 @@ class Answer:
 
     text: str
     reason: str
+
+
+def reasons(answers: Mapping[str, Answer]) -> dict[str, str]:
+    """By host, why a command failed there."""
+    return {host: each.reason for host, each in answers.items() if each.reason}
 
 
 def answers_of(
@@ -158,12 +163,30 @@ class ReachableHosts:
         Raises:
             Failed: Slurm does not answer.
         """
-        here = socket.gethostname().split(".")[0]
-        logins, unknown = hosts.remote(config, hosts.in_service)
+        found, unknown = cls._of(config, hosts.in_service)
         if unknown:
             raise Failed(f"Slurm does not tell which of {', '.join(unknown)} are in service", "Run: gpucluster status")
+        return found
+
+    @classmethod
+    def as_far_as_known(cls, config: HostLogins) -> ReachableHosts:
+        """The same; without an answer of Slurm, the permanent hosts alone."""
+        return cls._of(config, hosts.in_service)[0]
+
+    @classmethod
+    def permanent_of(cls, config: HostLogins) -> ReachableHosts:
+        """The permanent hosts alone."""
+        return cls._of(config, lambda _nodes: {})[0]
+
+    @classmethod
+    def _of(
+        cls, config: HostLogins, in_service: Callable[[str], Mapping[str, str]]
+    ) -> tuple[ReachableHosts, Sequence[str]]:
+        """The hosts, and the hostlists of which Slurm does not tell what is in service."""
+        here = socket.gethostname().split(".")[0]
+        logins, unknown = hosts.remote(config, in_service)
         names = [name for name in config.login_user_by_host if not hosts.is_hostlist(name) and name in logins]
-        return cls(here, logins, sorted({here, *names}), config.key)
+        return cls(here, logins, sorted({here, *names}), config.key), unknown
 
     def ask(
         self, names: Sequence[str], words: Sequence[str], text_by_host: Mapping[str, str], seconds: float
@@ -199,6 +222,19 @@ class ReachableHosts:
     def off(self, silent: Mapping[str, str]) -> list[str]:
         """Those that Slurm has given up: see `given_up`."""
         return given_up(silent, self.here)
+
+    def confirmation(self, silent: Mapping[str, str], off: Sequence[str]) -> tuple[dict[str, str], dict[str, Any]]:
+        """How far all hosts have confirmed a rotation.
+
+        Args:
+            silent: hosts that have not, with the reason. `off`: those of them that Slurm has given up.
+
+        Returns:
+            Why hosts in service have not; and the result: `hosts` (a number), `away`, `unconfirmed` (names).
+        """
+        unconfirmed = {name: why for name, why in silent.items() if name not in off}
+        counts = {"hosts": len(self.names) - len(silent), "away": sorted(off), "unconfirmed": sorted(unconfirmed)}
+        return unconfirmed, counts
 
     def problems(self, silent: Mapping[str, str]) -> dict[str, str]:
         """Those in service, with the reason."""

@@ -8,7 +8,6 @@ neither the state nor the rights.
 from __future__ import annotations
 
 import json
-import socket
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -16,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.controller.drift import cluster
-from gpucluster.controller.host_commands import ReachableHosts
-from gpucluster.controller.users.config import FILE, Config, HostLogins
-from gpucluster.controller.users.hosts import remote
+from gpucluster.controller.host_commands import ReachableHosts, reasons
+from gpucluster.controller.users.config import FILE, Config
 from gpucluster.node_agent import bounded
 from gpucluster.node_agent.drift.__main__ import of_host
 from gpucluster.node_agent.durable_file import replace
@@ -39,23 +37,17 @@ Seen = Mapping[tuple[str, str], Mapping[str, Any]]
 
 def look() -> dict[tuple[str, str], Mapping[str, Any]]:
     """Look at everything that the controller reaches. Nodes that Slurm has given up are left out."""
-    hosts = _permanent(Config.load(FILE).hosts)
+    # Elastic nodes have no record of an apply.
+    hosts = ReachableHosts.permanent_of(Config.load(FILE).hosts)
     others = [name for name in hosts.permanent if name != hosts.here]
     answers = hosts.ask(others, ["drift"], {}, _SECONDS)
-    off = hosts.off({name: answer.reason for name, answer in answers.items() if answer.reason})
+    off = hosts.off(reasons(answers))
     seen: dict[tuple[str, str], Mapping[str, Any]] = {(HOSTS, hosts.here): of_host()}
     for name in sorted(set(others) - set(off)):
         seen[HOSTS, name] = _answer(answers[name].text, answers[name].reason)
     for area, found in cluster.look().items():
         seen[area, ""] = found
     return seen
-
-
-def _permanent(config: HostLogins) -> ReachableHosts:
-    """The permanent hosts: elastic nodes have no record of an apply."""
-    logins, _ = remote(config, lambda _nodes: {})
-    here = socket.gethostname().split(".")[0]
-    return ReachableHosts(here, logins, sorted({here, *logins}), config.key)
 
 
 def _answer(text: str, reason: str) -> Mapping[str, Any]:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import json
-import socket
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta, timezone
+from dataclasses import dataclass
 from pathlib import Path
 
 from gpucluster.controller.host_commands import Answer, ReachableHosts
-from gpucluster.controller.logs.store import LogStore
-from gpucluster.controller.users.config import FILE, Config, HostLogins
-from gpucluster.controller.users.hosts import in_service, remote
+from gpucluster.controller.logs.store import LogStore, day, stamp
+from gpucluster.controller.users.config import FILE, Config
 from gpucluster.node_agent import bounded, durable_file, journal
 from gpucluster.node_agent.errors import AgentError, Failed
 
 #: What the metrics say; docs/reference/metrics.md is made from it.
 METRICS = {
     "gpucluster_logs_collected_timestamp_seconds": "When the controller asked the hosts for new journal lines.",
-    "gpucluster_logs_silent_hosts": "How many hosts in service gave none of them, although they were asked.",
+    "gpucluster_logs_silent_hosts": "How many hosts gave none of them, although they were asked.",
     "gpucluster_logs_bytes": "What the kept lines of all hosts take on disk, compressed.",
 }
 METRICS_FILE = "logs.prom"
@@ -30,6 +27,7 @@ FIRST_SECONDS = 24 * 3600.0
 #: Hosts that are asked in one go: their answers are in the memory together, each with some megabytes at most.
 HOSTS_AT_ONCE = 32
 _SECONDS = 90.0
+_DAY_SECONDS = 24 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -53,25 +51,19 @@ def collect(store: LogStore, now: float) -> Round:
     Raises:
         Failed: the hosts of the cluster are not known.
     """
-    hosts = _reachable(Config.load(FILE).hosts)
+    # Where Slurm does not answer, lines are needed all the more.
+    hosts = ReachableHosts.as_far_as_known(Config.load(FILE).hosts)
     kept: dict[str, int] = {}
     silent: dict[str, str] = {}
     names = hosts.names
     for begin in range(0, len(names), HOSTS_AT_ONCE):
         part = names[begin : begin + HOSTS_AT_ONCE]
-        for host, answer in _ask(replace(hosts, gone={}), store, part, now).items():
+        for host, answer in _ask(hosts, store, part, now).items():
             try:
                 kept[host] = _keep(store, host, answer, now)
             except (AgentError, OSError) as error:
                 silent[host] = getattr(error, "message", "") or str(error)
     return Round(kept, silent)
-
-
-def _reachable(config: HostLogins) -> ReachableHosts:
-    """Where Slurm gives no answer, the permanent hosts alone: that is when their lines are needed."""
-    here = socket.gethostname().split(".")[0]
-    logins, _ = remote(config, in_service)
-    return ReachableHosts(here, logins, sorted({here, *logins}), config.key)
 
 
 def _ask(hosts: ReachableHosts, store: LogStore, names: list[str], now: float) -> dict[str, Answer]:
@@ -94,23 +86,14 @@ def _keep(store: LogStore, host: str, answer: Answer, now: float) -> int:
     except (ValueError, KeyError, TypeError) as error:
         raise Failed(f"its answer can't be read: {type(error).__name__}") from error
     if cut:
-        lines.insert(0, f"{_utc(now)} {host} gpucluster-logs: only the last {journal.MOST_LINES} lines are kept")
-    store.add(host, lines, cursor, now, day(now))
+        lines.insert(0, f"{stamp(now)} {host} gpucluster-logs: only the last {journal.MOST_LINES} lines are kept")
+    store.add(host, lines, cursor, now)
     return len(lines)
 
 
-def day(now: float) -> str:
-    """The day of a time, in UTC: 2026-11-30."""
-    return datetime.fromtimestamp(now, timezone.utc).strftime("%Y-%m-%d")
-
-
 def first_day(now: float, keep_days: int) -> str:
-    """The first day whose lines stay."""
-    return (datetime.fromtimestamp(now, timezone.utc) - timedelta(days=keep_days)).strftime("%Y-%m-%d")
-
-
-def _utc(now: float) -> str:
-    return datetime.fromtimestamp(now, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f+00:00")
+    """The first day whose lines stay, in UTC: 2026-11-30."""
+    return day(now - keep_days * _DAY_SECONDS)
 
 
 def metrics(found: Round, total: int, now: float) -> str:

@@ -6,15 +6,14 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime, timezone
 
-from gpucluster.controller.logs.store import HOST, LogStore
+from gpucluster.controller.logs.store import HOST, LogStore, day, stamp
 from gpucluster.node_agent import programs
 from gpucluster.node_agent.errors import Failed, Refused
 
 #: What `systemd-analyze timestamp` prints of a time that it has understood.
 _SECONDS = re.compile(r"UNIX seconds: @(\d+(?:\.\d+)?)")
-_STAMP_LENGTH = len("2026-11-30T02:03:28")
+_STAMP_LENGTH = len(stamp(0))
 
 
 @dataclass(frozen=True)
@@ -50,8 +49,8 @@ def read(store: LogStore, choice: Choice) -> list[str]:
         wanted = re.compile(choice.grep, 0 if re.search("[A-Z]", choice.grep) else re.IGNORECASE)
     except (re.error, RecursionError, OverflowError) as error:
         raise Refused(f"the expression can't be read: {error}", "Write a regular expression") from error
-    day = "" if since is None else _utc(since)[: len("2026-11-30")]
-    return list(_chosen(entries(store.lines(choice.host, since_day=day)), since, until, wanted, choice.lines))
+    since_day = "" if since is None else day(since)
+    return list(_chosen(entries(store.lines(choice.host, since_day=since_day)), since, until, wanted, choice.lines))
 
 
 def entries(lines: Iterable[str]) -> Iterator[list[str]]:
@@ -69,12 +68,12 @@ def entries(lines: Iterable[str]) -> Iterator[list[str]]:
 def _chosen(
     found: Iterable[list[str]], since: float | None, until: float | None, wanted: re.Pattern[str], most: int
 ) -> Iterator[str]:
-    first, last = ("" if each is None else _utc(each) for each in (since, until))
+    first, last = ("" if each is None else stamp(each) for each in (since, until))
     kept: deque[list[str]] = deque(maxlen=most)
     for entry in found:
         # Text of one form in one zone has the order of time.
-        stamp = entry[0][:_STAMP_LENGTH]
-        if stamp < first or (last and stamp > last):
+        written = entry[0][:_STAMP_LENGTH]
+        if written < first or (last and written > last):
             continue
         if any(wanted.search(line.partition(" ")[2]) for line in entry):
             kept.append(entry)
@@ -93,7 +92,3 @@ def _time(text: str) -> float | None:
     if done.returncode == programs.MISSING:
         raise Failed(done.stderr.strip(), "Leave out --since and --until")
     raise Refused(f"the time can't be read: {text}", "Write it as '2026-11-29 01:00', or as -2h")
-
-
-def _utc(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")

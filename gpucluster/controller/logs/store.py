@@ -14,6 +14,7 @@ import re
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,6 +25,16 @@ from gpucluster.node_agent.durable_file import replace
 HOST = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _DAY_FILE = re.compile(r"\d{4}-\d{2}-\d{2}\.gz")
 _RECORD = "position.json"
+
+
+def stamp(seconds: float) -> str:
+    """A time as lines of journals begin, in UTC: 2026-11-30T02:03:28."""
+    return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
+
+
+def day(seconds: float) -> str:
+    """The day of a time, in UTC: 2026-11-30."""
+    return stamp(seconds).partition("T")[0]
 
 
 @dataclass(frozen=True)
@@ -70,11 +81,11 @@ class LogStore:
         except (OSError, ValueError, KeyError, TypeError):
             return Position()
 
-    def add(self, host: str, lines: Sequence[str], cursor: str, now: float, day: str) -> None:
+    def add(self, host: str, lines: Sequence[str], cursor: str, now: float) -> None:
         """Keep lines that follow those that are kept.
 
         Args:
-            now: in seconds since 1970. `day`: of it, in UTC: 2026-11-30.
+            now: in seconds since 1970.
 
         Raises:
             OSError: the disk is full, or another reason of the system.
@@ -85,8 +96,8 @@ class LogStore:
         end, size = before.day, before.size
         if lines:
             packed = gzip.compress("".join(f"{line}\n" for line in lines).encode(errors="replace"))
-            size = _append(home / f"{day}.gz", packed, before.size if before.day == day else 0)
-            end = day
+            end = day(now)
+            size = _append(home / f"{end}.gz", packed, before.size if before.day == end else 0)
         record = {"cursor": cursor, "collected": now, "day": end, "size": size}
         replace(home / _RECORD, json.dumps(record) + "\n", mode=0o600)
 

@@ -13,7 +13,7 @@ import pytest
 
 from gpucluster.controller.drift import cluster, watch
 from gpucluster.controller.drift.__main__ import main
-from gpucluster.controller.host_commands import Answer
+from gpucluster.controller.host_commands import Answer, ReachableHosts
 from gpucluster.controller.users.config import HostLogins
 from gpucluster.node_agent.errors import Failed
 
@@ -43,7 +43,7 @@ class Hosts:
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr(watch, "Config", SimpleNamespace(load=lambda _file: SimpleNamespace(hosts=None)))
-    monkeypatch.setattr(watch, "_permanent", lambda _logins: Hosts())
+    monkeypatch.setattr(ReachableHosts, "permanent_of", lambda _logins: Hosts())
     monkeypatch.setattr(watch, "of_host", lambda: CLEAN)
     answer = {"slurm": {"findings": [FILE]}, "directory": {"error": "it does not answer"}}
     monkeypatch.setattr(cluster, "look", lambda: answer)
@@ -92,7 +92,7 @@ def test_a_failure_ends_with_its_status(
     def fails(_logins: Any) -> Any:
         raise Failed("the configuration can't be read")
 
-    monkeypatch.setattr(watch, "_permanent", fails)
+    monkeypatch.setattr(ReachableHosts, "permanent_of", fails)
     assert main(["watch", "--metrics", str(site)]) == 1
     assert "can't be read" in capsys.readouterr().err
     assert not (site / watch.METRICS_FILE).exists()
@@ -100,6 +100,6 @@ def test_a_failure_ends_with_its_status(
 
 def test_elastic_nodes_and_slurm_are_not_asked_for() -> None:
     logins = {"head": "debian", "compute-1": "debian", "burst-e[1-8]": "opc", socket.gethostname(): "debian"}
-    found = watch._permanent(HostLogins(logins))
+    found = ReachableHosts.permanent_of(HostLogins(logins))
     assert set(found.permanent) == {"head", "compute-1", socket.gethostname().split(".")[0]}
     assert found.here not in found.logins

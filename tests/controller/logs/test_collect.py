@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpucluster.controller.host_commands import Answer
+from gpucluster.controller.host_commands import Answer, ReachableHosts
 from gpucluster.controller.logs import collect
 from gpucluster.controller.logs.__main__ import main
 from gpucluster.controller.logs.store import LogStore
@@ -46,8 +46,7 @@ def store(tmp_path: Path) -> LogStore:
 
 def given(monkeypatch: pytest.MonkeyPatch, hosts: Hosts) -> None:
     monkeypatch.setattr(collect, "Config", SimpleNamespace(load=lambda _file: SimpleNamespace(hosts=None)))
-    monkeypatch.setattr(collect, "_reachable", lambda _config: hosts)
-    monkeypatch.setattr(collect, "replace", lambda hosts, **_more: hosts)
+    monkeypatch.setattr(ReachableHosts, "as_far_as_known", lambda _config: hosts)
 
 
 def test_each_host_is_asked_for_what_follows_its_last_line(store: LogStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +123,7 @@ def test_a_round_writes_metrics_and_names_silent_hosts(
     store: LogStore, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given(monkeypatch, Hosts(["gpu-1", "gpu-2"], {"gpu-1": answer("a"), "gpu-2": Answer("", "no route to host")}))
-    store.add("gone", ["old"], "c", 1.0, "2001-01-01")
+    store.add("gone", ["old"], "c", 1.0)
     words = ["collect", "--keep-days", "30", "--max-mb", "1", "--metrics", str(tmp_path)]
     assert main(words, store.folder) == 0
     assert capsys.readouterr().out == "gpu-2: no lines: no route to host\n"

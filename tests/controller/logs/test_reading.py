@@ -21,6 +21,8 @@ LINES = [
     "    of user alice",
     "2026-11-30T02:00:00.500000+00:00 gpu-1 sshd[9]: Closed",
 ]
+#: When the lines were collected: late on 2026-11-29, and on the next day.
+FIRST, SECOND, THIRD = 1_795_996_799.0, 1_796_004_100.0, 1_796_007_700.0
 needs_systemd = pytest.mark.skipif(
     shutil.which("systemd-analyze") is None, reason="this machine has no systemd-analyze"
 )
@@ -29,8 +31,8 @@ needs_systemd = pytest.mark.skipif(
 @pytest.fixture
 def store(tmp_path: Path) -> LogStore:
     made = LogStore(tmp_path / "logs")
-    made.add("gpu-1", LINES[:1], "a", 1.0, "2026-11-29")
-    made.add("gpu-1", LINES[1:], "b", 2.0, "2026-11-30")
+    made.add("gpu-1", LINES[:1], "a", FIRST)
+    made.add("gpu-1", LINES[1:], "b", SECOND)
     return made
 
 
@@ -107,13 +109,13 @@ def test_the_program_answers_a_request(
 ) -> None:
     here = socket.gethostname().split(".")[0].lower()
     monkeypatch.setattr(socket, "gethostname", lambda: f"{here}.example.org")
-    store.add(here, ["2026-11-30T03:00:00.500000+00:00 head x: of the controller"], "c", 3.0, "2026-11-30")
+    store.add(here, ["2026-11-30T03:00:00.500000+00:00 head x: of the controller"], "c", THIRD)
     for host, expected in (("gpu-1", LINES[3:]), ("controller", list(store.lines(here)))):
         monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({"host": host, "lines": 1, "since": "", "more": 1})))
         assert main(["show"], store.folder) == 0
         assert json.loads(capsys.readouterr().out)["lines"] == expected
     assert main(["hosts"], store.folder) == 0
-    assert json.loads(capsys.readouterr().out) == {"hosts": dict(sorted({"gpu-1": 2.0, here: 3.0}.items()))}
+    assert json.loads(capsys.readouterr().out) == {"hosts": dict(sorted({"gpu-1": SECOND, here: THIRD}.items()))}
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"host": "gpu-1", "lines": "many"}', '{"host": "nowhere"}'])
