@@ -14,11 +14,10 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from gpucluster.controller import begun_rotation, ca, host_commands
+from gpucluster.controller import ca, host_commands, rotation_parts
 from gpucluster.controller.host_commands import ReachableHosts
 from gpucluster.controller.kubernetes import certificates
 from gpucluster.controller.users.config import HostLogins
@@ -32,7 +31,6 @@ _UNIT_BY_PURPOSE = {ca.DIRECTORY: "slapd.service", ca.REST: "gpucluster-rest.ser
 _UNITS = Path("/etc/systemd/system")
 _SECONDS, _POLL_SECONDS = 60.0, 0.2
 _STANDBY_SECONDS = 300.0
-_HINT = "Run the same command again when they answer, or take them out of service: gpucluster replace NODE"
 
 
 def rotate(config: HostLogins, note: Callable[[str], None]) -> dict[str, Any]:
@@ -52,24 +50,17 @@ def rotate(config: HostLogins, note: Callable[[str], None]) -> dict[str, Any]:
         ca.prepare()
         note(f"lets all hosts trust the next CA: {len(hosts.names)} hosts")
         if problems := hosts.problems(_trust(hosts, ca.trusted())):
-            raise Failed(f"the present CA still signs: {host_commands.named(problems)}", _HINT)
+            raise Failed(f"the present CA still signs: {host_commands.named(problems)}", rotation_parts.HINT)
         ca.switch()
     note("gives the servers certificates of the next CA")
     for purpose in ca.issue():
-        _restart(_UNIT_BY_PURPOSE[purpose])
+        rotation_parts.restart(_UNIT_BY_PURPOSE[purpose], _SECONDS)
     _await_directory()
     _tell_standby()
     note("lets all hosts trust it alone")
     silent = _trust(hosts, ca.authority())
-    off = hosts.off(silent)
-    unconfirmed = {name: why for name, why in silent.items() if name not in off}
-    result = {
-        "new": is_new,
-        "hosts": len(hosts.names) - len(silent),
-        "away": sorted(off),
-        "unconfirmed": sorted(unconfirmed),
-        "authority": ca.authority(),
-    }
+    unconfirmed, counts = hosts.confirmation(silent, hosts.off(silent))
+    result = {"new": is_new, **counts, "authority": ca.authority()}
     if unconfirmed:
         write_file(_unconfirmed_file(), json.dumps(sorted(unconfirmed)))
         raise Unconfirmed(
@@ -85,17 +76,8 @@ def rotate(config: HostLogins, note: Callable[[str], None]) -> dict[str, Any]:
 def _trust(hosts: ReachableHosts, text: str) -> dict[str, str]:
     """Let hosts trust these CAs. Returns those that have not done it, with the reason."""
     text_by_host = dict.fromkeys(hosts.names, json.dumps(text))
-    answers = hosts.ask(hosts.names, ["directory-authority", "trust"], text_by_host, host_commands.SECONDS)
-    return {name: each.reason for name, each in answers.items() if each.reason}
-
-
-def _restart(unit: str) -> None:
-    """Start a server again that runs, or is to run after a boot: it reads its certificate when it starts."""
-    if programs.call(["systemctl", "is-enabled", "--quiet", unit]).returncode != 0:
-        return
-    done = programs.call(["systemctl", "restart", unit], seconds=_SECONDS)
-    if done.returncode != 0:
-        raise Failed(f"systemctl restart {unit}: {done.stderr.strip()[-300:]}", f"Run: journalctl -u {unit}")
+    words = ["directory-authority", "trust"]
+    return host_commands.reasons(hosts.ask(hosts.names, words, text_by_host, host_commands.SECONDS))
 
 
 def _await_directory() -> None:
@@ -132,16 +114,12 @@ def state() -> list[dict[str, Any]]:
         return []
     phase = ca.phase()
     made, ends = certificate.stat().st_mtime, certificates.end_of(certificate, certificate.read_bytes())
-    names = begun_rotation.read(_unconfirmed_file(), NAME, lambda raw: list(map(str, raw))) or []
+    names = rotation_parts.read(_unconfirmed_file(), NAME, lambda raw: list(map(str, raw))) or []
     row = {
         "name": NAME,
-        "changed": _text(made),
-        "expires": _text(ends),
+        "changed": rotation_parts.moment(made),
+        "expires": rotation_parts.moment(ends),
         "state": {"complete": "complete", "prepared": "prepared", "switched": "unconfirmed"}[phase],
         "unconfirmed": names if phase == "switched" else [],
     }
     return [row]
-
-
-def _text(moment: float) -> str:
-    return datetime.fromtimestamp(moment, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -14,10 +14,10 @@ import http.client
 import json
 import secrets
 from collections.abc import Callable
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gpucluster.controller import rotation_parts
 from gpucluster.node_agent.errors import Failed, Refused
 from gpucluster.node_agent.foreign_folder import Folder
 
@@ -127,5 +127,5 @@ def state() -> list[dict[str, Any]]:
             file, following = folder.look(place.file.name), folder.look(_NEXT)
     except (Refused, FileNotFoundError):
         return []
-    made = datetime.fromtimestamp(file.st_mtime, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ") if file else ""
+    made = rotation_parts.moment(file.st_mtime) if file else ""
     return [{"name": NAME, "changed": made, "state": "prepared" if following else "complete", "unconfirmed": []}]

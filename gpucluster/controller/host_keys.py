@@ -15,11 +15,10 @@ import os
 import pwd
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from gpucluster.controller import begun_rotation, host_commands
+from gpucluster.controller import host_commands, rotation_parts
 from gpucluster.controller.host_commands import ReachableHosts
 from gpucluster.controller.users.config import HostLogins
 from gpucluster.node_agent import bounded
@@ -35,7 +34,6 @@ BEGUN = Path("/etc/gpucluster/host-keys.rotation")
 _KEY = Path("/etc/ssh/ssh_host_ed25519_key.pub")
 # A host makes an RSA key.
 _PREPARE_SECONDS = 150.0
-_HINT = "Run the same command again when they answer, or take them out of service: gpucluster replace NODE"
 
 
 @dataclass(frozen=True)
@@ -73,7 +71,7 @@ class KeyRotation:
             }
             return cls(keys, bool(raw["accepted"]))
 
-        return begun_rotation.read(file, NAME, made)
+        return rotation_parts.read(file, NAME, made)
 
     def save(self, file: Path) -> None:
         """Write it to the disk; nothing of it is secret."""
@@ -101,13 +99,13 @@ def rotate(config: HostLogins, note: Callable[[str], None]) -> dict[str, Any]:
         add = {old: new for each in begun.hosts.values() for old, new in zip(each.present, each.following)}
         silent = _everywhere(cluster, {"add": add, "drop": []})
         if problems := cluster.problems(silent):
-            raise Failed(f"no host has switched: {host_commands.named(problems)}", _HINT)
+            raise Failed(f"no host has switched: {host_commands.named(problems)}", rotation_parts.HINT)
         begun = replace(begun, accepted=True)
         begun.save(BEGUN)
     note("switches to them")
     text_by_host = {name: json.dumps(each.following[0]) for name, each in begun.hosts.items()}
     answers = cluster.ask(list(begun.hosts), ["host-keys", "switch"], text_by_host, host_commands.SECONDS)
-    silent = {name: each.reason for name, each in answers.items() if each.reason}
+    silent = host_commands.reasons(answers)
     _save_to_volume(config)
     switched = [each for name, each in begun.hosts.items() if name not in silent]
     # A node may have joined since all were told of the next keys.
@@ -137,7 +135,7 @@ def _prepared(cluster: ReachableHosts) -> tuple[KeyRotation, list[str]]:
     off = cluster.off(silent)
     problems = {name: why for name, why in silent.items() if name not in off}
     if problems:
-        raise Failed(f"no host has switched: {host_commands.named(problems)}", _HINT)
+        raise Failed(f"no host has switched: {host_commands.named(problems)}", rotation_parts.HINT)
     return KeyRotation(found), off
 
 
@@ -145,7 +143,7 @@ def _everywhere(cluster: ReachableHosts, changes: Mapping[str, Any]) -> dict[str
     """Change what hosts accept. Returns those that have not done it, with the reason."""
     text_by_host = dict.fromkeys(cluster.names, json.dumps(changes))
     answers = cluster.ask(cluster.names, ["host-keys", "known"], text_by_host, host_commands.SECONDS)
-    return {name: each.reason for name, each in answers.items() if each.reason}
+    return host_commands.reasons(answers)
 
 
 def _ended(
@@ -181,10 +179,9 @@ def _save_to_volume(config: HostLogins) -> None:
 def state() -> dict[str, Any]:
     """For the list of what can be rotated: when the controller's keys were made, and what is not complete."""
     begun = KeyRotation.load(BEGUN)
-    made = datetime.fromtimestamp(_KEY.stat().st_mtime, timezone.utc) if _KEY.exists() else None
     return {
         "name": NAME,
-        "changed": made.strftime("%Y-%m-%dT%H:%M:%SZ") if made else "",
+        "changed": rotation_parts.moment(_KEY.stat().st_mtime) if _KEY.exists() else "",
         "state": "complete" if begun is None else "unconfirmed" if begun.accepted else "prepared",
         "unconfirmed": sorted(begun.hosts) if begun is not None and begun.accepted else [],
     }

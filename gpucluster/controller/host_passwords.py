@@ -13,10 +13,9 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Callable, Collection, Mapping
-from datetime import datetime, timezone
 from typing import Any
 
-from gpucluster.controller import host_commands
+from gpucluster.controller import host_commands, rotation_parts
 from gpucluster.controller.users import base_tree, hosts
 from gpucluster.controller.users.config import Config
 from gpucluster.controller.users.host_entries import HostEntry
@@ -86,7 +85,7 @@ def state(config: Config) -> dict[str, Any]:
     entries = base_tree.present(config)
     waiting = sorted(name for name, entry in entries.items() if entry.former)
     oldest = min((entry.made for entry in entries.values()), default=0)
-    changed = datetime.fromtimestamp(oldest, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ") if oldest else ""
+    changed = rotation_parts.moment(oldest) if oldest else ""
     return {
         "name": NAME,
         "changed": changed,

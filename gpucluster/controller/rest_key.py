@@ -10,11 +10,10 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from gpucluster.controller import begun_rotation
+from gpucluster.controller import rotation_parts
 from gpucluster.node_agent import munge_key, programs
 from gpucluster.node_agent.errors import AgentError, Failed, Refused
 from gpucluster.node_agent.passwords import write_file
@@ -60,7 +59,8 @@ def rotate(note: Note, save: Callable[[], None] = lambda: None) -> dict[str, Any
     save()
     note("Slurm starts again with the next key: every token that was made before is refused")
     for unit in ("slurmdbd.service", "slurmctld.service"):
-        _restart(unit)
+        # Without accounting there is no slurmdbd.
+        rotation_parts.restart(unit, _RESTART_SECONDS)
     _await()
     BEGUN.unlink()
     return {"new": True, "hosts": 1, "away": [], "unconfirmed": []}
@@ -70,18 +70,9 @@ def state() -> list[dict[str, Any]]:
     """When the key was changed, and whether the daemons have it; empty where the REST API is off."""
     if not KEY.is_file():
         return []
-    changed = datetime.fromtimestamp(KEY.stat().st_mtime, timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-    begun = begun_rotation.read(BEGUN, NAME, lambda _raw: True)
+    changed = rotation_parts.moment(KEY.stat().st_mtime)
+    begun = rotation_parts.read(BEGUN, NAME, lambda _raw: True)
     return [{"name": NAME, "changed": changed, "state": "prepared" if begun else "complete", "unconfirmed": []}]
-
-
-def _restart(unit: str) -> None:
-    """Start a daemon again that runs, or is to run after a boot. Without accounting there is no slurmdbd."""
-    if programs.call(["systemctl", "is-enabled", "--quiet", unit]).returncode != 0:
-        return
-    done = programs.call(["systemctl", "restart", unit], seconds=_RESTART_SECONDS)
-    if done.returncode != 0:
-        raise Failed(f"systemctl restart {unit}: {done.stderr.strip()[-300:]}", f"Run: journalctl -u {unit}")
 
 
 def _await() -> None:

@@ -26,12 +26,10 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from gpucluster.controller import (
-    begun_rotation,
     directory_authority,
     file_lock,
     grafana_password,
@@ -40,6 +38,7 @@ from gpucluster.controller import (
     host_passwords,
     munge_keys,
     rest_key,
+    rotation_parts,
     ssh_authority,
 )
 from gpucluster.controller.users import hosts
@@ -109,7 +108,7 @@ class Switch:
         def made(raw: Any) -> Switch:
             return cls(str(raw["digest"]), {name: HostLogin(*map(str, each)) for name, each in raw["hosts"].items()})
 
-        return begun_rotation.read(file, "munge", made)
+        return rotation_parts.read(file, "munge", made)
 
     def save(self, file: Path) -> None:
         """Write it to the disk, for root alone."""
@@ -157,7 +156,7 @@ def _prepared(config: HostLogins, note: Note) -> tuple[Switch, tuple[str, ...]]:
     if problems:
         raise Failed(
             f"nothing was switched: {host_commands.named(problems)}",
-            "Run the same command again when they answer, or take them out of service: gpucluster replace NODE",
+            rotation_parts.HINT,
         )
     return Switch(name, {host: each for host, each in logins.items() if host not in away}), away
 
@@ -224,12 +223,11 @@ def state() -> dict[str, Any]:
 def _munge_state() -> list[dict[str, Any]]:
     if not munge_keys.SECRET.is_file():
         return []
-    changed = datetime.fromtimestamp(munge_keys.SECRET.stat().st_mtime, timezone.utc)
     missing = Switch.load(MISSING)
     phase = "switching" if BEGUN.exists() else "prepared" if munge_keys.NEXT.exists() else "complete"
     row = {
         "name": MUNGE,
-        "changed": changed.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "changed": rotation_parts.moment(munge_keys.SECRET.stat().st_mtime),
         "state": "unconfirmed" if missing and phase == "complete" else phase,
         "unconfirmed": sorted(missing.logins) if missing else [],
     }

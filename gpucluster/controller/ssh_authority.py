@@ -13,11 +13,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from gpucluster.controller import begun_rotation, host_commands, ssh_ca
+from gpucluster.controller import host_commands, rotation_parts, ssh_ca
 from gpucluster.controller.host_commands import ReachableHosts
 from gpucluster.controller.users.config import HostLogins
 from gpucluster.node_agent import durable_file, programs
@@ -28,7 +27,6 @@ from gpucluster.node_agent.passwords import write_file
 NAME = "ssh-ca"
 #: A rotation that is not complete.
 BEGUN = Path("/etc/gpucluster/ssh-ca.rotation")
-_HINT = "Run the same command again when they answer, or take them out of service: gpucluster replace NODE"
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class AuthorityRotation:
             names = tuple(map(str, raw["unconfirmed"]))
             return cls(str(raw["former"]), str(raw["following"]), bool(raw["signs"]), names)
 
-        return begun_rotation.read(file, NAME, made)
+        return rotation_parts.read(file, NAME, made)
 
     def save(self, file: Path) -> None:
         """Write it to the disk; nothing of it is secret."""
@@ -88,27 +86,22 @@ def rotate(config: HostLogins, note: Callable[[str], None], key: Path = ssh_ca.K
         note(f"lets all hosts accept the next ssh CA: {len(hosts.names)} hosts")
         silent = _known(hosts, {"add": {begun.former: begun.following}, "drop": []})
         if problems := hosts.problems(silent):
-            raise Failed(f"the present CA still signs: {host_commands.named(problems)}", _HINT)
+            raise Failed(f"the present CA still signs: {host_commands.named(problems)}", rotation_parts.HINT)
         _commit(key, begun.following)
         begun = replace(begun, signs=True)
         begun.save(BEGUN)
     note("gives each host another certificate")
     text_by_host = dict.fromkeys(hosts.names, json.dumps(begun.following))
-    silent = _reasons(hosts.ask(hosts.names, ["host-certificate", "renew"], text_by_host, host_commands.SECONDS))
+    words = ["host-certificate", "renew"]
+    silent = host_commands.reasons(hosts.ask(hosts.names, words, text_by_host, host_commands.SECONDS))
     off = hosts.off(silent)
     if not [name for name in silent if name not in off]:
         # Each host in service has one. A node may have joined since all were told of the next CA.
         more = _known(hosts, {"add": {begun.former: begun.following}, "drop": [begun.former]})
         silent.update(more)
         off = hosts.off(silent)
-    unconfirmed = {name: why for name, why in silent.items() if name not in off}
-    result = {
-        "new": is_new,
-        "hosts": len(hosts.names) - len(silent),
-        "away": sorted(off),
-        "unconfirmed": sorted(unconfirmed),
-        "authority": _of(key).read_text(),
-    }
+    unconfirmed, counts = hosts.confirmation(silent, off)
+    result = {"new": is_new, **counts, "authority": _of(key).read_text()}
     if not unconfirmed:
         BEGUN.unlink(missing_ok=True)
         return result
@@ -167,11 +160,7 @@ def _of(key: Path) -> Path:
 def _known(hosts: ReachableHosts, changes: Mapping[str, Any]) -> dict[str, str]:
     """Change which CAs hosts accept. Returns those that have not done it, with the reason."""
     text_by_host = dict.fromkeys(hosts.names, json.dumps({**changes, "authorities": True}))
-    return _reasons(hosts.ask(hosts.names, ["host-keys", "known"], text_by_host, host_commands.SECONDS))
-
-
-def _reasons(answers: Mapping[str, host_commands.Answer]) -> dict[str, str]:
-    return {name: each.reason for name, each in answers.items() if each.reason}
+    return host_commands.reasons(hosts.ask(hosts.names, ["host-keys", "known"], text_by_host, host_commands.SECONDS))
 
 
 def state(key: Path = ssh_ca.KEY) -> list[dict[str, Any]]:
@@ -179,10 +168,9 @@ def state(key: Path = ssh_ca.KEY) -> list[dict[str, Any]]:
     if not key.is_file():
         return []
     begun = AuthorityRotation.load(BEGUN)
-    made = datetime.fromtimestamp(key.stat().st_mtime, timezone.utc)
     row = {
         "name": NAME,
-        "changed": made.strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "changed": rotation_parts.moment(key.stat().st_mtime),
         "state": "complete" if begun is None else "unconfirmed" if begun.signs else "prepared",
         "unconfirmed": list(begun.unconfirmed) if begun is not None and begun.signs else [],
     }
