@@ -45,7 +45,7 @@ from gpucluster.errors import (
     VerifyError as VerifyError,
 )
 from gpucluster.events import Event as Event, EventKind as EventKind
-from gpucluster.events_schema import event_schema as event_schema
+from gpucluster.events.schema import event_schema as event_schema
 from gpucluster.handover.iam import Policies as Policies
 from gpucluster.jobs.report.build import JobReport as JobReport
 from gpucluster.lifecycle.adoption import Recovered as Recovered

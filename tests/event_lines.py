@@ -9,7 +9,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator, ValidationError
 
-from gpucluster.events_schema import event_schema
+from gpucluster.events.schema import event_schema
 
 #: Commands that print what another program prints, which may be JSON, too.
 PASSES_ON = frozenset({"autoscaler", "cp", "kubectl", "ssh"})

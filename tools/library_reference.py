@@ -185,7 +185,7 @@ def _events() -> Iterator[str]:
     known = {str(kind.value) for kind in gpucluster.EventKind}
     missing = known ^ {kind for kind, *_rest in table}
     if missing:
-        raise ValueError(f"gpucluster/events.py: its docstring and EventKind differ: {sorted(missing)}")
+        raise ValueError(f"gpucluster/events/__init__.py: its docstring and EventKind differ: {sorted(missing)}")
     for kind, status, what in table:
         yield f"| `{kind}` | {_cell(status)} | {_cell(what)} |"
     yield "\n| field | type | when it is left out |\n|---|---|---|"

@@ -28,6 +28,6 @@ def _schema(what: str) -> Mapping[str, object]:
         from gpucluster.spec import json_schema
 
         return json_schema()
-    from gpucluster.events_schema import event_schema
+    from gpucluster.events.schema import event_schema
 
     return event_schema()

@@ -27,7 +27,7 @@ from gpucluster.controller.health import metrics as health
 from gpucluster.controller.logs import collect
 from gpucluster.controller.monitor import slurm_metrics
 from gpucluster.dashboards import metrics, nominal
-from gpucluster.events_schema import event_schema_text
+from gpucluster.events.schema import event_schema_text
 from gpucluster.localcloud.state import member_types
 from gpucluster.node_agent.exporter import exposition
 from gpucluster.node_agent.standby import keeping

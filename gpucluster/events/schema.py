@@ -1,7 +1,7 @@
 """The JSON schema of events: of what `--output json` prints, and of `Event.to_dict()`.
 
 It has a version. Within one, properties, kinds and statuses may be added; none is removed, and none gets another type
-(tests/test_events_schema.py).
+(tests/events/test_schema.py).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The schema of events is a promise to programs: within a version nothing is removed, and nothing gets another type.
 
 `golden/event_schemas/` has each version as it was first published. What has changed since may only be more. A change
-that breaks it needs another `VERSION` in gpucluster/events_schema.py; UPDATE_GOLDEN=1 writes the file of a new version,
+that breaks it needs another `VERSION` in gpucluster/events/schema.py; UPDATE_GOLDEN=1 writes the file of a new version,
 and never an old one again. The reference has the current one (tests/golden/test_generated.py).
 """
 
@@ -18,11 +18,11 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from gpucluster.events import STATUSES, EventKind
-from gpucluster.events_schema import VERSION, event_schema, event_schema_text
+from gpucluster.events.schema import VERSION, event_schema, event_schema_text
 from gpucluster.node_agent.checks.model import Status
 from tests.event_lines import require_valid
 
-PUBLISHED = Path(__file__).parent / "golden" / "event_schemas"
+PUBLISHED = Path(__file__).parents[1] / "golden" / "event_schemas"
 #: They say something and require nothing.
 _NOTES = {"$schema", "$id", "title", "description"}
 #: Lists of which the new one must have all that the old one has.
