@@ -14,8 +14,6 @@ all, prints the mirror's folder, and removes files of other versions of this fil
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import inspect
 import os
@@ -26,7 +24,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -37,6 +35,7 @@ from gpucluster.localcloud.image.suites import SUITES
 from gpucluster.localcloud.podman.command import probe
 from gpucluster.paths import cache_dir
 from tests import image_archive
+from tests.cache_lock import locked
 from tests.image_archive import Image
 
 RELEASE = "1.20.2"
@@ -291,7 +290,7 @@ def _source() -> Path:
 def _made(folder: Path, make: Callable[[Path], None]) -> Path:
     """A folder of the cache, which one process makes while others wait; it is there when it is complete."""
     CACHE.mkdir(parents=True, exist_ok=True)
-    with _locked(folder.name):
+    with locked(CACHE / f".{folder.name}.lock"):
         if folder.exists():
             os.utime(folder)  # `clean` sees when it was used last
         else:
@@ -301,13 +300,6 @@ def _made(folder: Path, make: Callable[[Path], None]) -> Path:
             make(part)
             part.rename(folder)
     return folder
-
-
-@contextlib.contextmanager
-def _locked(name: str) -> Iterator[None]:
-    with (CACHE / f".{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def clean(now: float) -> list[str]:
@@ -327,7 +319,7 @@ def clean(now: float) -> list[str]:
         # Made, half made (.NAME.part), or the folder of a build that was killed.
         found = _OF_THE_CACHE.fullmatch(entry.name)
         if found and found["name"] not in current and now - entry.stat().st_mtime > _KEPT_S:
-            with _locked(found["name"]):
+            with locked(CACHE / f".{found['name']}.lock"):
                 shutil.rmtree(entry)
             (CACHE / f".{found['name']}.lock").unlink()
             removed.append(entry.name)

@@ -11,24 +11,13 @@ import pytest
 
 from gpucluster.artifacts import agent_archive
 from tests.ansible.booted import Booted, booted
+from tests.ansible.directory_role import TASKS, VARIABLES
 from tests.ansible.loading import ANSIBLE
-from tests.ansible.render import INVENTORY
 from tests.controller.users.harness import HOMES
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.containers, pytest.mark.slow]
 
-TASKS = [
-    {"import_role": {"name": "base", "tasks_from": "gather_facts"}},
-    {"import_role": {"name": "ldap"}},
-]
-VARIABLES = INVENTORY | {
-    "home_mount_path": HOMES,
-    "slurm_enabled": False,
-    "slurm_accounting": False,
-    "scheduler": "none",
-    "users_people": [],
-}
 AGENT, TRUSTED = "/usr/local/bin/gpucluster-agent", "/etc/gpucluster/authority.pem"
 CONFIG, UNIT = "/etc/gpucluster/directory.json", "gpucluster-directory-authority.service"
 ROTATE = '{"operation": "rotate", "arguments": {"what": ["directory-ca"]}}'

@@ -16,24 +16,13 @@ import pytest
 from gpucluster.artifacts import agent_archive
 from tests.ansible import other_directory as other
 from tests.ansible.booted import Booted, booted
+from tests.ansible.directory_role import TASKS, VARIABLES
 from tests.ansible.in_container import Played
-from tests.ansible.render import INVENTORY
 from tests.controller.users.harness import HOMES
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.containers
 
-TASKS: list[dict[str, Any]] = [
-    {"import_role": {"name": "base", "tasks_from": "gather_facts"}},
-    {"import_role": {"name": "ldap"}},
-]
-VARIABLES = INVENTORY | {
-    "home_mount_path": HOMES,
-    "slurm_enabled": False,
-    "slurm_accounting": False,
-    "scheduler": "none",
-    "users_people": [],
-}
 AGENT = "/usr/local/bin/gpucluster-agent"
 SSSD, CONFIG, STATE = "/etc/sssd/sssd.conf", "/etc/gpucluster/directory.json", "/var/lib/gpucluster-directory"
 

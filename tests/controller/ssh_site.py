@@ -15,6 +15,7 @@ SYSTEMCTL = """#!/bin/sh
 if rm /run/kill-once 2>/dev/null; then pkill -KILL -f "gpucluster-agent rotate"; exit; fi
 pgrep -o -x sshd
 """
+#: The CA's program as systemd runs it: one process for each connection.
 CA = """
 import os, socket, subprocess
 ear = socket.create_server(("127.0.0.1", 6822))

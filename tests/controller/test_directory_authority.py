@@ -10,50 +10,38 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpucluster.controller import ca, directory_authority, host_commands
+from gpucluster.controller import ca, directory_authority
 from gpucluster.controller.host_commands import Answer
-from gpucluster.controller.users import hosts
-from gpucluster.controller.users.config import HostLogins
 from gpucluster.node_agent import programs
 from gpucluster.node_agent.errors import Failed, Refused, Unconfirmed
 from gpucluster.node_agent.standby import keeping
+from tests.controller.rotated_hosts import CONFIG, NAMES, Killed, RotatedHosts
+from tests.controller.ssh_site import CA as CA_SERVER
 from tests.controller.users.harness import CONFIG as DIRECTORY
 from tests.controller.users.harness import Controller, lookup
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
-HERE, ELASTIC = "demo-controller", "gpu-e1"
-CONFIG = HostLogins({HERE: "opc", "compute-1": "opc", "gpu-e[1-2]": "opc"})
-NAMES = (HERE, "compute-1", ELASTIC)
 
 
-class Killed(BaseException):
-    """As kill -9 ends a process: no handler of an error sees it."""
-
-
-class Site:
+class Site(RotatedHosts):
     """Hosts with what each trusts, and a server with the certificate that it has read.
 
     Args:
-        silent: host -> why it fails, at a step. `off`: those that Slurm has given up.
-        kill_at: the step that ends the program, and of which host.
+        silent: host -> why it fails, at a step.
     """
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self.folder = folder
         self.silent: dict[tuple[str, str], str] = {}
-        self.off: set[str] = set()
-        self.kill_at = ("", "")
-        self.steps: list[tuple[str, str]] = []
         self.commands: list[str] = []
         self.apply()
         self.trusted = dict.fromkeys(NAMES, ca.trusted())
@@ -75,11 +63,6 @@ class Site:
             self.shown = (self.folder / "slapd" / "server.pem").read_text()
             self.check("the server starts")
         return subprocess.CompletedProcess(list(argv), 0, "", "")
-
-    def answers_of(
-        self, logins: Mapping[str, Any], _key: Path | None, words: Sequence[str], _seconds: float, texts: Any
-    ) -> dict[str, Answer]:
-        return {host: self.answer(host, words, texts.get(host, "")) for host in sorted(logins)}
 
     def answer(self, host: str, words: Sequence[str], text: str) -> Answer:
         assert list(words) == ["directory-authority", "trust"]
@@ -129,13 +112,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.setattr(tempfile, "TemporaryDirectory", lambda prefix, **_: real(prefix=prefix))
     made = Site(tmp_path)
     monkeypatch.setattr(programs, "call", made.call)
-    monkeypatch.setattr(host_commands, "answers_of", made.answers_of)
-    monkeypatch.setattr(host_commands, "on_this_one", lambda words, text, _seconds: made.answer(HERE, words, text))
-    monkeypatch.setattr(host_commands, "away", lambda silent: tuple(sorted(set(silent) & made.off)))
+    made.stand_in(monkeypatch)
     monkeypatch.setattr(directory_authority, "_UNITS", tmp_path / "units")
-    monkeypatch.setattr(hosts, "in_service", lambda _nodes: {ELASTIC: "10.0.0.9"})
-    monkeypatch.setattr(socket, "gethostname", lambda: HERE)
-    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
     yield made
     os.umask(before)
 
@@ -287,17 +265,6 @@ is-enabled*) exec test "$3" = slapd.service ;;
     ;;
 *) exit 1 ;;
 esac
-"""
-# As systemd runs it: one process for each connection.
-CA_SERVER = """
-import os, socket, subprocess
-ear = socket.create_server(("127.0.0.1", 6822))
-open("/run/ca-listens", "w").close()
-while True:
-    connection, (address, port) = ear.accept()
-    env = {**os.environ, "REMOTE_ADDR": address, "REMOTE_PORT": str(port)}
-    subprocess.run(["gpucluster-agent", "host-certificate", "answer"], env=env, stdin=connection, stdout=connection)
-    connection.close()
 """
 TRUSTED = "/etc/gpucluster/authority.pem"
 # Nothing but an answer of the directory, over TLS: SSSD has forgotten what it knew.

@@ -7,53 +7,37 @@ container: its controller and its node are one machine by two names. systemctl i
 from __future__ import annotations
 
 import json
-import socket
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpucluster.controller import host_commands, host_keys
+from gpucluster.controller import host_keys
 from gpucluster.controller.host_commands import Answer
-from gpucluster.controller.users import hosts
 from gpucluster.controller.users.config import HostLogins
 from gpucluster.node_agent.errors import Failed, Unconfirmed
+from tests.controller.rotated_hosts import ELASTIC, HERE, Killed, RotatedHosts
 from tests.controller.ssh_site import SshSite
 
-HERE = "demo-controller"
 PERMANENT = ("compute-1", "demo-login-1")
 CONFIG_OF_HOSTS = HostLogins({HERE: "opc", "compute-1": "opc", "demo-login-1": "opc", "gpu-e[1-2]": "opc"})
-ELASTIC = "gpu-e1"
 NAMES = (HERE, *PERMANENT, ELASTIC)
 
 
-class Killed(BaseException):
-    """As kill -9 ends a process: no handler of an error sees it."""
-
-
-class Site:
+class Site(RotatedHosts):
     """Hosts with keys, and what each accepts of the others.
 
     Args:
-        silent: host -> why it fails. `off`: those that Slurm has given up.
-        kill_at: the word that ends the program, and of which host.
+        silent: host -> why it fails.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.present = {name: f"ssh-ed25519 old-{name}" for name in (HERE, *PERMANENT)}
         self.following: dict[str, str] = {}
         self.accepted = {name: set(self.present.values()) for name in NAMES}
         self.silent: dict[str, str] = {}
-        self.off: set[str] = set()
-        self.kill_at = ("", "")
-        self.steps: list[tuple[str, str]] = []
-
-    def answers_of(
-        self, logins: Mapping[str, Any], _key: Path | None, words: Sequence[str], _seconds: float, texts: Any
-    ) -> dict[str, Answer]:
-        return {host: self.answer(host, words, texts.get(host, "")) for host in sorted(logins)}
 
     def answer(self, host: str, words: Sequence[str], text: str) -> Answer:
         command, part = words
@@ -86,13 +70,8 @@ class Site:
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     made = Site()
-    monkeypatch.setattr(host_commands, "answers_of", made.answers_of)
-    monkeypatch.setattr(host_commands, "on_this_one", lambda words, text, _seconds: made.answer(HERE, words, text))
-    monkeypatch.setattr(host_commands, "away", lambda silent: tuple(sorted(set(silent) & made.off)))
+    made.stand_in(monkeypatch)
     monkeypatch.setattr(host_keys, "BEGUN", tmp_path / "begun")
-    monkeypatch.setattr(hosts, "in_service", lambda _nodes: {ELASTIC: "10.0.0.9"})
-    monkeypatch.setattr(socket, "gethostname", lambda: HERE)
-    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
     return made
 
 

@@ -7,50 +7,36 @@ program in a container (`ssh_site`).
 from __future__ import annotations
 
 import json
-import socket
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gpucluster.controller import host_commands, ssh_authority
+from gpucluster.controller import ssh_authority
 from gpucluster.controller.host_commands import Answer
-from gpucluster.controller.users import hosts
-from gpucluster.controller.users.config import HostLogins
 from gpucluster.node_agent import programs
 from gpucluster.node_agent.errors import Failed, Refused, Unconfirmed
 from gpucluster.node_agent.host_keys import public
 from tests.controller.host_keys import pair
+from tests.controller.rotated_hosts import CONFIG, ELASTIC, HERE, NAMES, Killed, RotatedHosts
 from tests.controller.ssh_site import SshSite
 
-HERE, ELASTIC = "demo-controller", "gpu-e1"
-CONFIG = HostLogins({HERE: "opc", "compute-1": "opc", "gpu-e[1-2]": "opc"})
-NAMES = (HERE, "compute-1", ELASTIC)
 
-
-class Killed(BaseException):
-    """As kill -9 ends a process: no handler of an error sees it."""
-
-
-class Site:
+class Site(RotatedHosts):
     """Hosts, the CA whose certificate each has, and the CAs that each accepts.
 
     Args:
-        silent: host -> why it fails, at a step. `off`: those that Slurm has given up.
-        kill_at: the step that ends the program, and of which host.
+        silent: host -> why it fails, at a step.
     """
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self.key = folder / "ssh_ca"
         self.first = pair(self.key)
         self.certified = dict.fromkeys(NAMES, self.first)
         self.accepted = {name: {self.first} for name in NAMES}
         self.silent: dict[tuple[str, str], str] = {}
-        self.off: set[str] = set()
-        self.kill_at = ("", "")
-        self.steps: list[tuple[str, str]] = []
 
     @property
     def signer(self) -> str:
@@ -58,11 +44,6 @@ class Site:
         done = programs.call(["ssh-keygen", "-y", "-f", str(self.key)])
         assert done.returncode == 0, done.stderr
         return " ".join(done.stdout.split()[:2])
-
-    def answers_of(
-        self, logins: Mapping[str, Any], _key: Path | None, words: Sequence[str], _seconds: float, texts: Any
-    ) -> dict[str, Answer]:
-        return {host: self.answer(host, words, texts.get(host, "")) for host in sorted(logins)}
 
     def answer(self, host: str, words: Sequence[str], text: str) -> Answer:
         part = words[1]
@@ -104,13 +85,8 @@ class Site:
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     (tmp_path / "authority").mkdir()
     made = Site(tmp_path / "authority")
-    monkeypatch.setattr(host_commands, "answers_of", made.answers_of)
-    monkeypatch.setattr(host_commands, "on_this_one", lambda words, text, _seconds: made.answer(HERE, words, text))
-    monkeypatch.setattr(host_commands, "away", lambda silent: tuple(sorted(set(silent) & made.off)))
+    made.stand_in(monkeypatch)
     monkeypatch.setattr(ssh_authority, "BEGUN", tmp_path / "begun")
-    monkeypatch.setattr(hosts, "in_service", lambda _nodes: {ELASTIC: "10.0.0.9"})
-    monkeypatch.setattr(socket, "gethostname", lambda: HERE)
-    monkeypatch.setattr(time, "sleep", lambda _seconds: None)
     return made
 
 

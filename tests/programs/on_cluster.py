@@ -6,8 +6,6 @@ the cache of tests, the share gets them, and alice's pip takes them from there: 
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import hashlib
 import platform
 import shlex
@@ -15,12 +13,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from gpucluster.paths import cache_dir
+from tests.cache_lock import locked
 from tests.e2e.site_harness import Site
 from tests.programs.page import section
 from tests.waiting import PATIENCE_S
@@ -66,7 +65,7 @@ def environment(*requirements: str) -> Path:
     """The Python of a virtual environment of this machine with these packages, which is kept in the cache of tests."""
     place = _place("environment", sys.version, *requirements)
     python = place / "bin" / "python"
-    with _locked(place):
+    with locked(place.with_name(f"{place.name}.lock")):
         if not (place / "complete").exists():
             shutil.rmtree(place, ignore_errors=True)
             subprocess.run([sys.executable, "-m", "venv", str(place)], check=True, capture_output=True)
@@ -78,7 +77,7 @@ def environment(*requirements: str) -> Path:
 def _wheels(requirement: str, version: str) -> Path:
     """The folder with a package and all that it needs, for this version of Python."""
     place = _place("wheels", version, requirement)
-    with _locked(place):
+    with locked(place.with_name(f"{place.name}.lock")):
         if not place.is_dir():
             with tempfile.TemporaryDirectory(dir=place.parent, prefix="fetching-") as scratch:
                 built, fetched = Path(scratch, "built"), Path(scratch, "fetched")
@@ -97,14 +96,6 @@ def _place(kind: str, *words: str) -> Path:
     place = cache_dir() / "tests" / f"programs-{kind}-{digest}"
     place.parent.mkdir(parents=True, exist_ok=True)
     return place
-
-
-@contextlib.contextmanager
-def _locked(place: Path) -> Iterator[None]:
-    """One suite at a time fetches what several want."""
-    with place.with_name(f"{place.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _pip(python: str, command: str, *words: str) -> None:

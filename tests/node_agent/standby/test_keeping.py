@@ -17,18 +17,6 @@ from gpucluster.node_agent.state_volume import layout
 
 
 @pytest.fixture
-def systemctl(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    called: list[tuple[str, ...]] = []
-
-    def run(*argv: str, **_how: Any) -> str:
-        called.append(argv)
-        return ""
-
-    monkeypatch.setattr(programs, "run", run)
-    return called
-
-
-@pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     calls: list[tuple[Any, ...]] = []
 

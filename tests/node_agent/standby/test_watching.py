@@ -6,11 +6,9 @@ import json
 import os
 import socket
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gpucluster.node_agent import programs
 from gpucluster.node_agent.standby import scope, watching
 from gpucluster.node_agent.state_volume import layout
 
@@ -21,18 +19,6 @@ NOW = 1e9
 def root(tmp_path: Path) -> Path:
     (tmp_path / scope.FOLDER.lstrip("/")).mkdir(parents=True)
     return tmp_path
-
-
-@pytest.fixture
-def systemctl(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    called: list[tuple[str, ...]] = []
-
-    def run(*argv: str, **_how: Any) -> str:
-        called.append(argv)
-        return ""
-
-    monkeypatch.setattr(programs, "run", run)
-    return called
 
 
 def test_a_controller_that_is_only_slow_is_reached() -> None:
