@@ -16,7 +16,7 @@ from gpucluster.oci.states import GONE, LifecycleState
 
 #: Rounds without an answer, at least: one lost packet is none.
 LEAST_ROUNDS = 3
-# A pause of so many rounds between two of them means that this host stood still, and not that the other one was silent.
+# A pause of more rounds than this between two of them: this host stood still, and the other one was not silent.
 _STOOD_STILL = 4.0
 
 #: An instance in one of these states does not serve, and does not begin to by itself.
@@ -111,7 +111,7 @@ def decide(
     """What to do.
 
     Args:
-        evidence: None as long as nobody was asked.
+        evidence: None until others were asked.
         now: as in `Silence.after`.
         patience: seconds of silence before others are asked.
         own: the OCID of this instance.

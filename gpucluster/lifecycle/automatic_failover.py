@@ -1,9 +1,12 @@
-"""Lets the standby go on by itself: what it needs to know, and the hosts that it may ask about the controller."""
+"""Lets the standby go on by itself: what it needs to know, and the hosts that it may ask about the controller; and the
+refusal of a plan whose state does not know that it has."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
+from gpucluster import handover
 from gpucluster.errors import GpuClusterError, ToolError
 from gpucluster.events import Sink, warn
 from gpucluster.failover.settings import WatchSettings, Witness
@@ -111,3 +114,29 @@ class AutomaticFailover:
             found += 1
             if found == _WITNESSES:
                 return
+
+
+def require_followed(outputs: Mapping[str, Any], holder: Callable[[str], str]) -> None:
+    """Refuse a state that does not know that the standby has gone on by itself: a plan would move the volume back.
+
+    Args:
+        outputs: those of Terraform.
+        holder: asks the cloud which instance has a volume.
+
+    Raises:
+        ToolError: with the command that lets the state follow. `apply` has done that before.
+        CloudError: the cloud does not answer.
+    """
+    record = handover.ServiceRecord.parse(outputs)
+    if record.begun or not outputs.get("cluster"):
+        return
+    parsed = handover.Outputs.parse(outputs)
+    if parsed.standby is None or not parsed.state_volume_id:
+        return
+    if holder(parsed.state_volume_id) == parsed.standby.id:
+        raise ToolError(
+            f"{parsed.name}-{record.other} has gone on by itself in the place of the controller, and the state does "
+            "not have it yet",
+            hint="Run: gpucluster controller failover. It lets the state follow, and starts the old host as the "
+            "standby",
+        )

@@ -25,12 +25,12 @@ from gpucluster.errors import (
     LockedError,
     OtherClusterError,
     TerraformError,
-    ToolError,
 )
 from gpucluster.events import Sink, warn
 from gpucluster.handover import ServiceRecord, earlier_formats, iam, user_data
 from gpucluster.handover.adoption import CONTROLLER, NETWORK, STANDBY, STATE_ATTACHMENT
 from gpucluster.lifecycle.adoption import Adoption, AdoptionSurvey, Recovered
+from gpucluster.lifecycle.automatic_failover import require_followed
 from gpucluster.lifecycle.backup_certificate import require_valid_certificate
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.data_guard import DELETE_DATA_HINT
@@ -572,7 +572,8 @@ class Provisioning:
 
     def _survey(self, terraform: Terraform) -> AdoptionSurvey:
         if self._spec.controller.automatic_failover:
-            self._require_followed(terraform.outputs())
+            move = ServiceMove(self._cloud.access(), self._spec.name, self._on_event, tags={})
+            require_followed(terraform.outputs(), move.holder)
         survey = self._adoption.survey(terraform)
         self._set_images(terraform, survey.images)
         return survey
@@ -755,27 +756,6 @@ class Provisioning:
             service=handover.ServiceRecord.parse(terraform.outputs()),
             release=__version__,
         )
-
-    def _require_followed(self, outputs: Mapping[str, Any]) -> None:
-        """Refuse a state that does not know that the standby has gone on by itself: a plan would move the volume back.
-
-        Raises:
-            ToolError: with the command that lets the state follow. `apply` has done that before.
-        """
-        record = ServiceRecord.parse(outputs)
-        if record.begun or not outputs.get("cluster"):
-            return
-        parsed = handover.Outputs.parse(outputs)
-        if parsed.standby is None or not parsed.state_volume_id:
-            return
-        move = ServiceMove(self._cloud.access(), self._spec.name, self._on_event, tags={})
-        if move.holder(parsed.state_volume_id) == parsed.standby.id:
-            raise ToolError(
-                f"{parsed.name}-{record.other} has gone on by itself in the place of the controller, and the state "
-                "does not have it yet",
-                hint="Run: gpucluster controller failover. It lets the state follow, and starts the old host as the "
-                "standby",
-            )
 
     def _standing_compartment(self, terraform: Terraform) -> str:
         """The OCID of the compartment of elastic nodes that exists and is in no state; empty if there is none.

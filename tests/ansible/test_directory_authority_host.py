@@ -64,7 +64,7 @@ def test_a_host_that_was_off_learns_the_present_ca_before_sssd_starts_or_as_soon
     assert host.read(TRUSTED) == present
     assert known()
 
-    # Without the controller SSSD starts, and knows nobody. Then the unit has SSSD start again.
+    # Without the controller SSSD starts, and knows no users. Then the unit has SSSD start again.
     host.sh("systemctl stop gpucluster-ssh-authority.socket")
     host.put(TRUSTED, first)
     host.sh(START_EMPTY)

@@ -261,7 +261,7 @@ def test_without_an_answer_nothing_changes(host: Host, authority: Authority) -> 
     assert host.trusted.read_text() == authority.first
     host.trusted.unlink()
     directory_authority.learn(host.trusted, host.settings)
-    assert not host.trusted.exists(), "a host without one trusts nobody's word"
+    assert not host.trusted.exists(), "a host without one trusts no answer"
 
 
 def test_systemd_does_not_wait_for_a_controller_that_does_not_answer(

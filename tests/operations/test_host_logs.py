@@ -159,7 +159,7 @@ def test_a_job_whose_hosts_have_no_kept_lines_names_the_silent_ones() -> None:
     assert answer.silent == {"compute-1": "there is no host compute-1"}
 
 
-def test_a_cluster_that_keeps_none_asks_nobody() -> None:
+def test_a_cluster_that_keeps_none_asks_no_host() -> None:
     asked: list[Asked] = []
     with pytest.raises(InputError, match="keeps no journals"):
         logs(ControllerDouble(copy(asked))).kept("gpu-e1", LogFilter())
