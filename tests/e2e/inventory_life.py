@@ -24,6 +24,7 @@ def build_verify_and_remove(site: Site, hosts: int, name: str, held: Held = lamb
     assert len(containers(site.home)) == hosts
     with held(site, f"{name}: verify"):
         assert all_pass(site.good("verify"))
+    site.require_order(*site.host_names)
     code, events = site.run("plan", "--detailed-exitcode")
     assert code == 0, events[-1]
     site.good("destroy", "--delete-data")

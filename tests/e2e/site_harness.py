@@ -200,10 +200,28 @@ class Site:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout.strip()
 
+    def boot(self, host: str) -> str:
+        """What is another text after the next boot of a host; empty while it does not answer."""
+        return self.ssh(host, "systemctl show -p UserspaceTimestampMonotonic --value", *ALONE).stdout.strip()
+
+    def require_order(self, *hosts: str) -> None:
+        """systemd of these hosts can start all of their units in order.
+
+        Of a circle it leaves out one unit with all that need it, another one at each boot.
+        """
+        for host in hosts:
+            found = self.root(host, "systemd-analyze verify --man=no default.target 2>&1 | grep -i cycle || true")
+            assert found == "", f"{host}: {found}"
+
+    @property
+    def host_names(self) -> list[str]:
+        """The hosts that the last apply knew; the controller is the first."""
+        saved = json.loads((self.folder / ".gpucluster" / "hosts.json").read_text())
+        return [str(host["name"]) for host in saved["hosts"]]
+
     @property
     def controller(self) -> str:
-        hosts = json.loads((self.folder / ".gpucluster" / "hosts.json").read_text())["hosts"]
-        return str(hosts[0]["name"])
+        return self.host_names[0]
 
     def as_alice(self, command: str, stdin: str = "") -> str:
         """Run a command as alice, logged in as `apply` prints at its end."""
@@ -218,8 +236,18 @@ class Site:
         wait_for(what, condition, patience=patience, interval=0.5, state=self._state)
 
     def _state(self) -> str:
-        done = self.ssh(self.controller, "sudo sinfo -N -o '%N %T %E'; sudo squeue -a -o '%i %u %T %r %N'")
-        return done.stdout + done.stderr
+        """What explains why something does not happen. The most telling first: some readers see only the beginning."""
+        stopped = "systemctl list-units --all --plain --no-legend --state=failed,activating,deactivating"
+        dead = "systemctl is-active mariadb slapd munge slurmdbd slurmctld gpucluster-state | tr '\\n' ' '"
+        slurm = "sudo sinfo -N -o '%N %T %E'; sudo squeue -a -o '%i %u %T %r %N'"
+        done = self.ssh(self.controller, f"{dead}; {stopped}; systemctl list-jobs --no-legend; {slurm}")
+        errors = [line for line in self._log() if " ERROR " in line or "rebooted itself" in line]
+        return "\n".join([done.stdout + done.stderr, *errors[-5:]])
+
+    def _log(self) -> list[str]:
+        """The lines of the local cloud's log."""
+        file = self.home / "log" / "server.log"
+        return file.read_text(errors="replace").splitlines() if file.exists() else []
 
     def state_of(self, job: str) -> str:
         """The state of a job; empty when Slurm has forgotten it."""

@@ -127,14 +127,10 @@ def refused(site: Site, who: str, host: str) -> bool:
     return done.returncode == 255 and "Permission denied" in done.stderr
 
 
-def hosts(site: Site) -> list[str]:
-    return [host["name"] for host in json.loads((site.folder / ".gpucluster" / "hosts.json").read_text())["hosts"]]
-
-
 def booted(site: Site, *names: str) -> dict[str, str]:
     """When the machine of each host (or of these) was started, and so whether it is still the same."""
     # Users of a host do not see its first process.
-    return {host: site.root(host, "cut -d ' ' -f 22 /proc/1/stat; hostname") for host in names or hosts(site)}
+    return {host: site.root(host, "cut -d ' ' -f 22 /proc/1/stat; hostname") for host in names or site.host_names}
 
 
 def states(site: Site) -> dict[str, str]:
@@ -507,7 +503,10 @@ def test_one_apply_changes_nodes_login_nodes_monitoring_and_the_plugin(site: Sit
     assert [key_lines(site, host, second)[0] for host in (CONTROLLER, "compute-2", SECOND)] == ["1", "1", "2"]
     assert [key_lines(site, host, first)[0] for host in (CONTROLLER, "compute-2", SECOND)] == ["2", "2", "2"]
     assert [reads_users(site, *each) for each in (leaves, lost, stays)] == [False, False, True]
-    assert (sorted(hosts(site)), len(containers(site.home))) == (sorted((CONTROLLER, LOGIN, SECOND, "compute-2")), 4)
+    assert (sorted(site.host_names), len(containers(site.home))) == (
+        sorted((CONTROLLER, LOGIN, SECOND, "compute-2")),
+        4,
+    )
     # Slurm's new configuration has ended no user's job.
     assert site.state_of(other) == "RUNNING"
     release(site, "other")
@@ -574,9 +573,9 @@ def test_it_grows_by_the_next_number_and_login_nodes_and_enroot_go(site: Site) -
     assert "cluster.yml: pools.compute.count: 2 -> 3" in events[-1]["message"]
     site.write(cluster_yml(nodes=GROWN, login=0, ssh=ssh))
     result = site.good("apply", file)
-    assert hosts(site) == [CONTROLLER, "compute-2", "compute-3"]
+    assert site.host_names == [CONTROLLER, "compute-2", "compute-3"]
     assert booted(site, *before) == before
-    for host in hosts(site):
+    for host in site.host_names:
         assert key_lines(site, host, first) == ["0", "0"], host
         assert site.ssh(host, "hostname", *ALONE).stdout.strip() == host
     # What was made is not made again: the state has moved.
@@ -598,7 +597,7 @@ def test_it_grows_by_the_next_number_and_login_nodes_and_enroot_go(site: Site) -
         f"{PLUGIN} /usr/bin/enroot /usr/local/bin/enroot /usr/local/sbin/gpucluster-image /etc/gpucluster/runtimes/* "
         f"{CACHE}/*"
     )
-    for host in hosts(site):
+    for host in site.host_names:
         assert site.root(host, f"ls -d {left} 2> /dev/null | wc -l") == "0"
     code, _ = site.run("plan", "--detailed-exitcode")
     assert code == 0

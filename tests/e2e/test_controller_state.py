@@ -70,7 +70,10 @@ def test_a_cluster_that_stands_moves_its_state_to_a_volume(site: Site) -> None:
 
 
 def test_the_services_find_it_after_a_reboot(site: Site) -> None:
+    site.require_order(*site.host_names)
+    before = site.boot(CONTROLLER)
     site.ssh(CONTROLLER, "sudo systemctl reboot")
+    site.until("it has booted again", lambda: site.boot(CONTROLLER) not in ("", before))
     site.until("slurmctld answers", lambda: "UP" in site.ssh(CONTROLLER, "sudo scontrol ping").stdout)
     assert "ext4" in mounted(site)
     assert site.root(CONTROLLER, "getent passwd bob | cut -d: -f1") == "bob"

@@ -103,6 +103,7 @@ def test_the_next_apply_converges_and_every_check_passes(site: Site) -> None:
     names = " ".join(check["name"] for check in result["checks"])
     assert "a job runs in pool" in names
     assert len(containers(site.home)) == 3
+    site.require_order(*site.host_names)
 
 
 def test_exposure_says_what_each_host_runs(site: Site) -> None:

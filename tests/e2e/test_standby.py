@@ -123,6 +123,7 @@ def test_services_run_on_one_of_both_hosts(site: Site) -> None:
     files = "/etc/slurm/slurm.conf /etc/gpucluster/munge.key /usr/local/bin/gpucluster-agent"
     assert site.root(CONTROLLER, f"sha256sum {files}") == site.root(STANDBY, f"sha256sum {files}")
     assert holder(Api(site.home, engine="podman")) == first != second
+    site.require_order(CONTROLLER, STANDBY)
 
 
 def test_the_standby_goes_on_with_running_and_waiting_jobs(site: Site) -> None:

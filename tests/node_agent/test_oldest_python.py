@@ -110,8 +110,15 @@ def test_the_agent_s_tests_pass(part: str, python: list[str], tmp_path: Path) ->
         cwd=CHECKOUT, capture_output=True, text=True, check=False,
         env={name: value for name, value in os.environ.items() if not name.startswith(_OF_THIS_RUN)},
     )  # fmt: skip
-    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    assert done.returncode == 0, _reason(done.stdout + done.stderr)
     assert " passed" in done.stdout or "[100%]" in done.stdout
+
+
+def _reason(output: str) -> str:
+    """Which tests failed, and then why: some readers see the first line only."""
+    lines = output.splitlines()
+    failed = [line for line in lines if line.startswith(("FAILED ", "ERROR ", "E  "))]
+    return "\n".join([*failed[-20:], *lines[-60:]])
 
 
 @pytest.mark.containers
