@@ -21,6 +21,8 @@ from gpucluster.node_agent.errors import Failed
 _ETHERNET_ARP = 0x0806
 _BROADCAST = b"\xff" * 6
 _LONGEST = 32
+SSH_PORT = 22  # each host has a server there
+_ANSWER_SECONDS = 1.0
 
 
 def halves(network: str) -> list[str]:
@@ -47,6 +49,15 @@ def routes(networks: Sequence[str], own: str, gateway: str) -> list[tuple[str, s
         for network in wide_first
         for half in halves(network)
     ]
+
+
+def answers(address: str) -> bool:
+    """Whether a host has the address: its ssh server takes a connection."""
+    try:
+        socket.create_connection((address, SSH_PORT), timeout=_ANSWER_SECONDS).close()
+    except OSError:
+        return False
+    return True
 
 
 def add(address: str, networks: Sequence[str]) -> None:

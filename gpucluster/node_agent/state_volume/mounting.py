@@ -114,7 +114,8 @@ class StateVolume:
             raise Failed(f"{SETTINGS} is missing: no apply has attached a volume", "Run: gpucluster apply")
         if self._at(layout.PASSIVE).exists():
             wait = min(wait, _PASSIVE_WAIT)
-        self._mount_volume(str(settings["device"]), str(settings["cluster"]), wait)
+        address = str(settings.get("address") or "")
+        self._mount_volume(str(settings["device"]), str(settings["cluster"]), wait, address)
         if self._marker().get("machine") != self._machine():
             self._unmount(self._mount)
             raise Refused(
@@ -235,12 +236,12 @@ class StateVolume:
 
     # --- the volume -----
 
-    def _mount_volume(self, at: str, cluster: str, wait: float) -> bool:
-        """Returns whether it was formatted."""
+    def _mount_volume(self, at: str, cluster: str, wait: float, address: str = "") -> bool:
+        """Returns whether it was formatted. If another host has the address, the device is not awaited for long."""
         if self._is_mounted():
             device.require_cluster(self._marker(), cluster, at)
             return False
-        self._await_device(at, wait)
+        self._await_device(at, wait, address)
         formatted = device.needs_format(at, self._probe(at))
         if formatted:
             # No lazy initialization: it would go on for minutes behind the databases.
@@ -257,10 +258,21 @@ class StateVolume:
             (self._mount / name).mkdir(exist_ok=True, mode=0o755 if name == "directories" else 0o700)
         return formatted
 
-    def _await_device(self, at: str, wait: float) -> None:
+    def _await_device(self, at: str, wait: float, address: str) -> None:
         until = time.monotonic() + wait
+        is_elsewhere = False
         while not self._is_device(Path(at)):
+            if address and not is_elsewhere and service_address.answers(address):
+                # This host was lost, and another one went on. A moment is left: that one may be handing over.
+                is_elsewhere = True
+                until = min(until, time.monotonic() + _PASSIVE_WAIT)
             if time.monotonic() > until:
+                if is_elsewhere:
+                    raise Refused(
+                        f"there is no device {at}, and another host has the address {address} of the service: this one "
+                        "does not start its services",
+                        "Make it the standby, or the controller again: gpucluster apply",
+                    )
                 raise Failed(
                     f"there is no device {at}: the volume with the state is not attached to this host",
                     "See in the console of the cloud whether it is attached to another instance, then run: "

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator, Sequence
@@ -18,8 +19,8 @@ import pytest
 
 from gpucluster.node_agent import programs
 from gpucluster.node_agent.errors import Failed, Refused
-from gpucluster.node_agent.state_volume import layout
-from gpucluster.node_agent.state_volume.mounting import BEFORE, StateVolume
+from gpucluster.node_agent.state_volume import address, layout, mounting
+from gpucluster.node_agent.state_volume.mounting import BEFORE, SETTINGS, StateVolume
 from tests.waiting import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.skipif(
@@ -135,6 +136,22 @@ def test_a_host_that_has_taken_over_already_goes_on_with_its_services(
     passive.touch()
     volume.take_over(device, "demo", "root", **how)
     assert ["systemctl", "stop", layout.UNIT] in systemctl
+
+
+def test_a_host_that_was_lost_does_not_wait_for_what_another_one_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    volume = host(tmp_path / "first", "one")
+    settings = {"device": f"{tmp_path}/moved", "cluster": "demo", "user": "root", "address": "127.0.0.1"}
+    (tmp_path / "first" / SETTINGS.lstrip("/")).write_text(json.dumps(settings))
+    monkeypatch.setattr(mounting, "_PASSIVE_WAIT", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setattr(address, "SSH_PORT", server.getsockname()[1])
+        with pytest.raises(Refused, match=r"another host has the address 127\.0\.0\.1 of the service"):
+            volume.mount(wait=10 * PATIENCE_S)
+    # The address is free: no other host goes on, and the volume may still come.
+    with pytest.raises(Failed, match="there is no device"):
+        volume.mount(wait=0)
 
 
 def test_an_attempt_that_was_ended_before_sshd_has_the_keys_is_repeated(
