@@ -11,6 +11,7 @@ from gpucluster.cluster import Cluster
 from gpucluster.errors import ToolError
 from gpucluster.spec import load
 from tests.spec.spec_texts import LOCAL
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def test_what_needs_a_cluster_says_so(fresh: Cluster, question: str, tmp_path: P
 
 
 def test_a_bundle_needs_no_cluster(fresh: Cluster, tmp_path: Path) -> None:
-    fresh.support_bundle(tmp_path / "bundle.tar.gz", since_h=1, timeout=10)
+    fresh.support_bundle(tmp_path / "bundle.tar.gz", since_h=1, timeout=PATIENCE_S)
     with tarfile.open(tmp_path / "bundle.tar.gz") as archive:
         assert any(name.endswith("cluster.yml") for name in archive.getnames())
     assert (tmp_path / "bundle.tar.gz").stat().st_mode & 0o777 == 0o600

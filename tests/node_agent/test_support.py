@@ -11,6 +11,7 @@ from pathlib import Path
 from gpucluster.node_agent import support
 from gpucluster.node_agent.rules.scrubbing import Scrubber
 from gpucluster.node_agent.support import Collected, Source, collect, known_secrets, units_of
+from tests.node_agent.processes import LONG
 
 
 def text_of(name: str) -> str:
@@ -54,7 +55,7 @@ def test_what_has_no_room_is_named(tmp_path: Path) -> None:
 
 def test_a_program_that_fails_hangs_or_is_not_there() -> None:
     into = Collected(10_000)
-    collect(Source("fails", (sys.executable, "-c", "print('x'); raise SystemExit(3)")), into, text_of, 1000, 20)
+    collect(Source("fails", (sys.executable, "-c", "print('x'); raise SystemExit(3)")), into, text_of, 1000, LONG)
     collect(Source("hangs", ("sleep", "600")), into, text_of, 1000, 0.2)
     collect(Source("none", ("gpucluster-no-such-program",)), into, text_of, 1000, 5)
     assert into.files["fails"].startswith("x\n\n[")
@@ -83,7 +84,7 @@ def test_a_secret_of_the_host_is_found_without_a_name_before_it(tmp_path: Path) 
 
 
 def test_everything_of_a_host_ends_in_time() -> None:
-    whole = json.loads(support.run(controller=True, since=1, room=1_000_000, seconds=30))
+    whole = json.loads(support.run(controller=True, since=1, room=1_000_000, seconds=LONG))
     assert "Linux" in whole["files"]["system/kernel.txt"]
     assert set(whole["files"]) | set(whole["missing"]) >= {"slurm/sinfo.txt", "system/failed-units.txt"}
 

@@ -21,6 +21,7 @@ from gpucluster.operations import host_programs
 from gpucluster.operations.unchanged_hosts import UnchangedHosts
 from tests.ansible.loading import load
 from tests.doubles.commands import Commands
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="the program is root's")
 updates = load("module_utils/gpucluster_updates.py")
@@ -157,5 +158,5 @@ def test_what_only_a_later_apply_expects_does_not_fail_the_first_one() -> None:
 def test_a_command_is_repeated_until_it_succeeds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(updates, "PAUSE", 0.0)
     once = f"mkdir {tmp_path}/once 2>/dev/null && exit 1; echo done"
-    outcome = updates.run(_update("sh", "-c", once), later=False, patience=60.0)
+    outcome = updates.run(_update("sh", "-c", once), later=False, patience=PATIENCE_S)
     assert (outcome.fault, outcome.stdout) == ("", "done\n")

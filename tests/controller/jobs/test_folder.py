@@ -15,6 +15,7 @@ from gpucluster.controller.jobs import folder
 from gpucluster.node_agent.accounts import Account, account, work_as
 from gpucluster.node_agent.errors import Failed, Refused
 from tests.controller.jobs.share_harness import home, share
+from tests.waiting import PATIENCE_S
 
 FILES = folder.checked_files({"job.sbatch": {"text": "#!/bin/bash\n", "executable": True}, "a.py": {"text": "é"}})
 
@@ -26,7 +27,7 @@ def owner() -> Iterator[Account]:
 
 
 def as_user(owner: Account, work: Callable[[], Any]) -> bytes:
-    return work_as(owner, lambda: str(work()).encode(), seconds=20, most=8 << 20)
+    return work_as(owner, lambda: str(work()).encode(), seconds=PATIENCE_S, most=8 << 20)
 
 
 def make(owner: Account) -> Path:

@@ -18,6 +18,7 @@ from gpucluster.node_agent.accounts import Account, work_as
 from gpucluster.node_agent.errors import Failed, Refused
 from tests.controller.jobs.share_harness import home, share
 from tests.controller.measure.requests import talk
+from tests.waiting import PATIENCE_S
 
 FILES = folder.checked_files({"job.sh": {"text": "true\n", "executable": True}})
 
@@ -91,7 +92,7 @@ def job(owner: Account, queue: QueueDouble) -> Path:
     record = {"pool": "gpu", "output": "slurm-{job}.out"}
     made = work_as(
         owner, lambda: str(folder.make(Path(owner.home), "mpi", FILES, record)).encode(),
-        seconds=20, most=1000,
+        seconds=PATIENCE_S, most=1000,
     )  # fmt: skip
     queue.seen = SubmittedJob("42", owner.uid, "COMPLETED", "gpu-1", "", made.decode(), 0)
     return Path(made.decode())
@@ -165,7 +166,7 @@ def test_the_end_of_a_job_is_answered_at_once(session: JobSession, queue: QueueD
 
 def test_an_output_has_the_record_and_the_result(session: JobSession, owner: Account, job: Path) -> None:
     work_as(owner, lambda: str((job / "slurm-42.out").write_text("busbw 1\ntoken=abcdef\n")).encode(),
-            seconds=20, most=100)  # fmt: skip
+            seconds=PATIENCE_S, most=100)  # fmt: skip
     assert session.answer("result", {"id": "42", "result": {"passed": True}}) == {"file": str(job / folder.RESULT)}
     answer = session.answer("output", {"id": "42"})
     assert answer["output"].startswith("busbw 1\n")

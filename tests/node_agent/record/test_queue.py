@@ -11,6 +11,7 @@ import pytest
 
 from gpucluster.node_agent.errors import Failed, Refused
 from gpucluster.node_agent.record import queue
+from tests.waiting import PATIENCE_S
 
 
 def record(job: str = "12", node: str = "compute-1", started: float = 1000.0, **more: Any) -> dict[str, Any]:
@@ -36,7 +37,7 @@ def test_what_could_not_be_sent_goes_with_the_next_one_in_order(tmp_path: Path) 
     assert queue.send_all(away, tmp_path, seconds=0) == 1
     queue.put(record("2"), tmp_path)
     controller = Controller()
-    assert queue.send_all(controller, tmp_path, seconds=5) == 0
+    assert queue.send_all(controller, tmp_path, seconds=PATIENCE_S) == 0
     assert controller.got == ["1", "2"]
 
 
@@ -51,7 +52,7 @@ def test_what_the_controller_never_takes_keeps_nothing_up(tmp_path: Path) -> Non
 
     queue.put(record("1"), tmp_path)
     queue.put(record("2"), tmp_path)
-    assert queue.send_all(send, tmp_path, seconds=5) == 0
+    assert queue.send_all(send, tmp_path, seconds=PATIENCE_S) == 0
     assert len(got) == 1
 
 
@@ -59,7 +60,7 @@ def test_a_controller_that_is_busy_is_asked_again(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(queue, "_WAIT", (0.0, 0.0))
     answers = [False, True]
     queue.put(record(), tmp_path)
-    assert queue.send_all(lambda _text: answers.pop(0), tmp_path, seconds=60) == 0
+    assert queue.send_all(lambda _text: answers.pop(0), tmp_path, seconds=PATIENCE_S) == 0
 
 
 def test_the_queue_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,5 +71,5 @@ def test_the_queue_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for file in tmp_path.glob("*.json"):
         os.utime(file, (0, 0))
     controller = Controller()
-    assert queue.send_all(controller, tmp_path, seconds=5) == 0
+    assert queue.send_all(controller, tmp_path, seconds=PATIENCE_S) == 0
     assert controller.got == []
