@@ -137,6 +137,13 @@ test-programs: system-packages $(VENV)/dev.stamp ## run Snakemake, Ray, MPI and 
 	$(own_folder)
 	GPUCLUSTER_TEST_PROGRAMS=1 $(BIN)/python -m pytest --basetemp="$$folder/t" -n 0 -rs tests/programs tests/e2e/test_programs.py
 
+# CHANGES=300 SEED=word: how many, and which.
+.PHONY: test-changes
+test-changes: system-packages $(VENV)/dev.stamp ## change three cluster files at random, plan and apply, and hold what happened against the plan: an hour
+	$(own_folder)
+	GPUCLUSTER_TEST_CHANGES=$(or $(CHANGES),300) GPUCLUSTER_TEST_CHANGES_SEED=$(or $(SEED),1) \
+	  $(BIN)/python -m pytest --basetemp="$$folder/t" -n 0 -s tests/terraform/test_random_changes.py
+
 # BASE is an image of Debian 13 or newer; OPTIONS are those of `podman build` that reach the package indexes, such as --network host.
 .PHONY: test-image
 test-image: $(VENV)/dev.stamp ## build the image of the Containerfile from BASE=IMAGE, and run gpucluster in it: some minutes

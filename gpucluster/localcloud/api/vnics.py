@@ -43,6 +43,18 @@ def _check_groups(cloud: CloudState, _vnic: Resource, changes: Json) -> Json:
     return changes
 
 
+def _check_size(cloud: CloudState, volume: Resource, changes: Json) -> Json:
+    before, size = int(volume.body["sizeInGBs"]), int(changes.get("sizeInGBs") or volume.body["sizeInGBs"])
+    if size < before:
+        raise invalid(f"Boot volume {volume.id} has {before} GB and can't be made smaller")
+    # The real provider reads the size from the volume; the stand-in has one call for an instance.
+    for attachment in cloud.store.find("bootvolumeattachment", bootVolumeId=volume.id):
+        instance = cloud.get("instance", attachment.body["instanceId"])
+        instance.body["sourceDetails"] = {**instance.body["sourceDetails"], "bootVolumeSizeInGBs": size}
+        cloud.store.save(instance)
+    return {**changes, "sizeInGBs": size, "sizeInMBs": size * 1024}
+
+
 def _not_attached(cloud: CloudState, volume: Resource) -> None:
     for attachment in cloud.store.find("bootvolumeattachment", bootVolumeId=volume.id):
         raise incorrect_state(f"Boot volume {volume.id} is attached to {attachment.body['instanceId']}")
@@ -57,7 +69,7 @@ BOOT_VOLUME = ResourceKind(
     "bootvolume", f"{CORE}/bootVolumes", "BootVolume", "BootVolumes", "bootVolumeId", creatable=False,
     filters=("compartmentId", "availabilityDomain"), need_compartment=False,
     updatable=("sizeInGBs", "vpusPerGB", "isAutoTuneEnabled"),
-    check_delete=_not_attached,
+    check_update=_check_size, check_delete=_not_attached,
 )  # fmt: skip
 
 

@@ -157,3 +157,18 @@ def test_a_server_that_is_killed_meanwhile_goes_on(api: Api, instance: Any) -> N
     now = api.wait(api.compute.get_instance, instance.id, "RUNNING")
     assert now.image_id == image(api).id
     wait_for("the new volume is attached", lambda: "AVAILABLE" in volumes(api, instance).values())
+
+
+def test_a_boot_volume_grows_and_does_not_shrink(api: Api, instance: Any) -> None:
+    storage = api.client("core.BlockstorageClient")
+    where = (instance.availability_domain, api.tenancy)
+    (attached,) = api.compute.list_boot_volume_attachments(*where, instance_id=instance.id).data
+    volume = storage.get_boot_volume(attached.boot_volume_id).data
+    larger = models.UpdateBootVolumeDetails(size_in_gbs=volume.size_in_gbs + 50)
+    assert storage.update_boot_volume(volume.id, larger).data.size_in_gbs == volume.size_in_gbs + 50
+    source = api.compute.get_instance(instance.id).data.source_details
+    assert source.boot_volume_size_in_gbs == volume.size_in_gbs + 50
+    smaller = models.UpdateBootVolumeDetails(size_in_gbs=volume.size_in_gbs)
+    with refused(400, "InvalidParameter") as said:
+        storage.update_boot_volume(volume.id, smaller)
+    assert "can't be made smaller" in said[0]
