@@ -218,15 +218,21 @@ class Effects:
 
 def _seen(site: Site, cloud: LocalCloud, name: str) -> Seen:
     """What stands of the cluster. Nothing of it is taken from a plan."""
-    listed = {
-        one["id"]: Machine(
-            one["id"], one["imageId"], one["shape"], (one["shapeConfig"]["ocpus"], one["shapeConfig"]["memoryInGBs"])
-        )
-        for one in cloud.standing("/20160918/instances", name)
-        if one["lifecycleState"] != "TERMINATING"
-    }
     outputs = handover.Outputs.parse(site.terraform.outputs())
     names = {**site.members(), "controller": outputs.controller.id, **{one.name: one.id for one in outputs.login}}
+    ours = {*names.values(), *([outputs.standby.id] if outputs.standby else [])}
+    listed: dict[str, Machine] = {}
+
+    def is_listed() -> bool:
+        """A list of instances is some seconds behind."""
+        listed.clear()
+        for one in cloud.standing("/20160918/instances", name):
+            if one["lifecycleState"] != "TERMINATING":
+                size = (one["shapeConfig"]["ocpus"], one["shapeConfig"]["memoryInGBs"])
+                listed[one["id"]] = Machine(one["id"], one["imageId"], one["shape"], size)
+        return listed.keys() == ours
+
+    wait_for("the cloud lists the hosts of the cluster, and no others", is_listed, state=lambda: f"{ours} {listed}")
     data = {one["id"] for kind in ("/20171215/fileSystems", "/20160918/volumes") for one in cloud.standing(kind, name)}
     return Seen({host: listed[ocid] for host, ocid in names.items()}, frozenset(data), tuple(listed.values()))
 
