@@ -75,7 +75,7 @@ def test_every_check_passes(site: Site) -> None:
 def test_when_it_is_spent_new_nodes_are_held_and_running_jobs_go_on(site: Site) -> None:
     first = submit(site, "vision")
     site.runs(first)
-    # Half a minute of a node is more than the budget. Slurm's accounting counts from the allocation while the node boots,
+    # Half a minute of a node is more than the budget. Slurm's accounting counts from the allocation while a node boots,
     # and from the start of the job afterwards: what was spent is less then.
     site.until("it has run for half a minute", lambda: ran_seconds(site, first) > 1.1 * BUDGET / HOURLY * 3600)
     # The accounting is asked every minute.
