@@ -85,6 +85,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "checks": ("controller/backup", "node_agent/checks"),
     "exporter": ("node_agent/exporter", "node_agent/record"),
     "health": ("controller/health", "controller/images", "controller/monitor"),
+    "controller": ("controller/facts", "controller/jobs", "controller/kubernetes", "controller/users"),
     "watch": ("node_agent/watch", "node_agent/nccl", "node_agent/mig", "node_agent/kubernetes"),
     "others": (),
 }

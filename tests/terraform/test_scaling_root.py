@@ -123,7 +123,7 @@ class Cluster:
         """Drain and detach, apply the plan, wait for members. Returns what Terraform changed."""
         resizing = self.resizing()
         ready = resizing.drain_and_detach(self.terraform, plan, **options)
-        if ready.changes:
+        if ready.changes or ready.changes_outputs:
             with resizing.restarts(self.terraform, ready):
                 self.terraform.apply(ready)
         self.members()
