@@ -23,6 +23,7 @@ NODE = 'module.pool["cpu"].module.instance["cpu-1"].oci_core_instance.this'
 LOGIN = 'module.login["demo-login-1"].oci_core_instance.this'
 WHY = "it has Debian, and its new image has Oracle Linux, which OCI puts on a new instance only"
 CONTROLLER = "module.controller.oci_core_instance.this"
+STANDBY = "module.standby[0].oci_core_instance.this"
 NETWORK = MINIMAL[MINIMAL.index("network:") : MINIMAL.index("pools:")]
 ORACLE = "Oracle-Linux-9.7-2026.06.15-0"
 SPEC = """\
@@ -67,8 +68,8 @@ def reasons(api: Api, image: str, before: str, *addresses: str, action: str = "u
 )
 def test_another_distribution_needs_another_instance(api: Api, image: str) -> None:
     text = f"ocid: {api.named_image(ORACLE).id}" if image == "ocid" else image
-    found = reasons(api, text, debian(api), NODE, LOGIN, CONTROLLER)
-    assert list(found) == [NODE, LOGIN]  # the controller gets Debian
+    found = reasons(api, text, debian(api), NODE, LOGIN, CONTROLLER, STANDBY)
+    assert list(found) == [NODE, LOGIN]  # the controller and its standby get Debian
     assert set(found.values()) == {WHY}
 
 
@@ -116,6 +117,25 @@ def test_who_has_not_allowed_it_keeps_the_node(api: Api, tmp_path: Path) -> None
     made = Distributions(spec, cloud).plan(terraform)
     assert asked == [(), (CONTROLLER,)]
     assert [each.why for each in scaling(made.changes, spec, None, {}).replacements] == [WHY]
+
+
+@pytest.mark.parametrize(("in_service", "again"), [("controller", [CONTROLLER, STANDBY]), ("standby", [CONTROLLER])])
+def test_a_standby_is_launched_again_unless_it_is_in_service(
+    api: Api, tmp_path: Path, in_service: str, again: list[str]
+) -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def plan(*, recreate: tuple[str, ...], with_values: bool) -> TerraformPlan:
+        asked.append(tuple(recreate))
+        values = {"source_details.source_id": (debian(api), UNKNOWN)}
+        changes = tuple(ResourceChange(each, "update", values=values) for each in (CONTROLLER, STANDBY))
+        return TerraformPlan(changes, tmp_path / "plan")
+
+    terraform: Any = SimpleNamespace(plan=plan, outputs=lambda: {"service": {"host": in_service}})
+    spec = spec_with('operating_system: Oracle Linux, version: "9"', everywhere=True)
+    cloud = SimpleNamespace(access=lambda: CloudAccess(api.config, api.endpoint, api.tenancy))
+    Distributions(spec, cloud).plan(terraform)
+    assert asked == [(), tuple(again)]
 
 
 def test_many_hosts_of_one_image_cost_one_question(api: Api) -> None:

@@ -67,7 +67,7 @@ def changed(data: Mapping[str, Any], numbers: random.Random) -> dict[str, Any]:
     while True:
         after = copy.deepcopy(dict(data))
         for _ in range(numbers.randint(1, 3)):
-            numbers.choice(_CHANGES)(after, numbers)
+            numbers.choice(_CHANGES if after["pools"] else (_pool,))(after, numbers)
         try:
             spec = loads(yaml.safe_dump(after), "cluster.yml")
         except InputError:
