@@ -44,11 +44,13 @@ WAITING = {
 SHORT_SLEEP = re.compile(r"\bsleep[ (]+([0-9]*\.?[0-9]+)\b")
 LEAST_SLEEP = 60
 _WALL_CLOCK = "time.time()"
+#: It writes the time into its result.
+_WITH_NOW = "gzip.compress"
 _NOW = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.today", "date.today"}
 #: What each finding has in its text. Most modules have none of it and need no syntax tree.
 SUSPECT = re.compile(
     r"\b(?:time|asyncio)\s*\.\s*(?:sleep|time|" + "|".join(sorted(CLOCKS)) + r")\b"
-    r"|\bdatetime\.(?:now|utcnow|today)\b|\bfrom\s+time\b|\bgpucluster\.waiting\b|\bsleep[ (]+[0-9.]"
+    r"|\bgzip\.compress\b|\bdatetime\.(?:now|utcnow|today)\b|\bfrom\s+time\b|\bgpucluster\.waiting\b|\bsleep[ (]+[0-9.]"
     r"|\btimeout\s*=\s*(?:[0-9.]|True|False)|\.\s*(?:wait|join|settimeout)\s*\(\s*(?:[0-9.]|True|False)"
 )
 
@@ -107,7 +109,14 @@ def _read_at_import(tree: ast.AST) -> Iterator[tuple[int, str]]:
         elif not isinstance(node, ast.Lambda):
             if isinstance(node, ast.Call) and ast.unparse(node.func) in _NOW:
                 yield node.lineno, f"{ast.unparse(node.func)}() at import: read it in the test"
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == _WITH_NOW and not _has(node, "mtime"):
+                # Workers that import it in two seconds have different tests, and none of them runs.
+                yield node.lineno, f"{_WITH_NOW}() at import has the time in it: mtime=0"
             yield from _read_at_import(node)
+
+
+def _has(node: ast.Call, name: str) -> bool:
+    return any(each.arg == name for each in node.keywords)
 
 
 def _imports(node: ast.ImportFrom) -> Iterator[tuple[int, str]]:
@@ -158,6 +167,7 @@ def _short_timeouts(node: ast.Call, modules: set[str]) -> Iterator[tuple[int, st
         "code = 'import time; time.sleep(0.5)'",
         "SOON = time.time() + 600",
         "@pytest.mark.parametrize('at', [datetime.now(UTC)])\ndef test_it(at): pass",
+        "@pytest.mark.parametrize('data', [gzip.compress(b'')])\ndef test_it(data): pass",
     ],
 )
 def test_each_rule_finds_what_it_is_about(source: str) -> None:
@@ -173,6 +183,8 @@ def test_each_rule_finds_what_it_is_about(source: str) -> None:
         "':'.join(['a'])",
         "site.as_alice('sleep 600')",
         "def test_it():\n    stamp = time.time()",
+        "DATA = gzip.compress(b'', mtime=0)",
+        "def test_it():\n    data = gzip.compress(b'')",
         "soon = lambda: time.time() + 600",
     ],
 )
