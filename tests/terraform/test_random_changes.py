@@ -72,8 +72,15 @@ def changed(data: Mapping[str, Any], numbers: random.Random) -> dict[str, Any]:
             spec = loads(yaml.safe_dump(after), "cluster.yml")
         except InputError:
             continue
-        if updates.changes(_recorded(data), updates.recorded(spec)):
+        changes = updates.changes(_recorded(data), updates.recorded(spec))
+        if changes and not any(map(_is_smaller_disk, changes)):
             return after
+
+
+def _is_smaller_disk(change: updates.FieldChange) -> bool:
+    """A pool that goes and comes again in one change may ask for a smaller disk, which OCI refuses."""
+    sizes = [one for one in (change.before, change.after) if isinstance(one, int)]
+    return change.path.endswith("_volume_gb") and len(sizes) == 2 and sizes[1] < sizes[0]
 
 
 def _machine(data: dict[str, Any], numbers: random.Random) -> dict[str, Any]:
