@@ -139,7 +139,7 @@ test-programs: system-packages $(VENV)/dev.stamp ## run Snakemake, Ray, MPI and 
 
 # CHANGES=300 SEED=word: how many, and which.
 .PHONY: test-changes
-test-changes: system-packages $(VENV)/dev.stamp ## change three cluster files at random, plan and apply, and hold what happened against the plan: an hour
+test-changes: system-packages $(VENV)/dev.stamp ## change three cluster files at random, plan and apply, and hold what happened against the plan: twenty minutes
 	$(own_folder)
 	GPUCLUSTER_TEST_CHANGES=$(or $(CHANGES),300) GPUCLUSTER_TEST_CHANGES_SEED=$(or $(SEED),1) \
 	  $(BIN)/python -m pytest --basetemp="$$folder/t" -n 0 -s tests/terraform/test_random_changes.py

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from gpucluster.cloud.client import CloudAccess, all_pages, refusals, unless_refused
-from gpucluster.handover import STANDBY_HOST, ServiceRecord
-from gpucluster.lifecycle.resize import is_controller, is_host, is_standby, pool_of
+from gpucluster.handover.adoption import STANDBY
+from gpucluster.lifecycle.resize import is_controller, is_host, pool_of
 from gpucluster.spec import ClusterSpec
 from gpucluster.spec.sections.machines import Image
 from gpucluster.terraform.plan import TerraformPlan
@@ -57,10 +57,6 @@ class Distributions:
         """
         plan = terraform.plan(recreate=recreate, with_values=with_values)
         reasons = self.refused(plan)
-        standby = next(filter(is_standby, reasons), "")
-        if standby and ServiceRecord.parse(terraform.outputs()).host == STANDBY_HOST:
-            # It is the controller now. It is not launched again beside the other one: the cloud refuses with a reason.
-            del reasons[standby]
         if not reasons:
             return plan
         plan.file.unlink(missing_ok=True)
@@ -75,8 +71,8 @@ class Distributions:
         """
         reasons = {}
         for change in plan.changes:
-            is_ours = is_host(change.address) or is_standby(change.address)
-            if change.action == "update" and is_ours and _SOURCE in change.values:
+            is_instance = is_host(change.address) or change.address == STANDBY
+            if change.action == "update" and is_instance and _SOURCE in change.values:
                 why = self._why(str(change.values[_SOURCE][0]), self._desired(change.address))
                 if why:
                     reasons[change.address] = why
@@ -85,8 +81,9 @@ class Distributions:
     def _desired(self, address: str) -> Image:
         if pool := pool_of(address):
             return self._spec.pools[pool].image
-        of_controller = is_controller(address) or is_standby(address)
-        return self._spec.controller.image if of_controller else self._spec.login.image
+        if is_controller(address) or address == STANDBY:
+            return self._spec.controller.image
+        return self._spec.login.image
 
     def _why(self, image: str, desired: Image) -> str:
         if desired.listing is not None:

@@ -46,7 +46,6 @@ _POOL = re.compile(r'module\.pool\["([^"]+)"\]')
 _NODE = re.compile(r'module\.instance\["([^"]+)"\]\.oci_core_instance\.')
 _LOGIN = re.compile(r'module\.login\["([^"]+)"\]\.oci_core_instance\.')
 _CONTROLLER = re.compile(r"module\.controller\.oci_core_instance\.")
-_STANDBY = re.compile(r"module\.standby\[0\]\.oci_core_instance\.")
 _CONTROL_PLANE = re.compile(r"module\.oke\[0\]\.oci_containerengine_cluster\.")
 _NODE_POOL = re.compile(r'module\.oke\[0\]\.oci_containerengine_node_pool\.this\["([^"]+)"\]')
 _NETWORK = "oci_core_cluster_network."
@@ -292,11 +291,6 @@ def pool_of(address: str) -> str:
 def is_controller(address: str) -> bool:
     """Whether this is the instance of the controller."""
     return bool(_CONTROLLER.match(address))
-
-
-def is_standby(address: str) -> bool:
-    """Whether this is the instance of the standby."""
-    return bool(_STANDBY.match(address))
 
 
 def is_host(address: str) -> bool:

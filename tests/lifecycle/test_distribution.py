@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gpucluster.cloud.client import CloudAccess
+from gpucluster.handover.adoption import STANDBY
 from gpucluster.lifecycle.distribution import Distributions
 from gpucluster.lifecycle.resize import scaling
 from gpucluster.spec import ClusterSpec, loads
@@ -23,7 +24,6 @@ NODE = 'module.pool["cpu"].module.instance["cpu-1"].oci_core_instance.this'
 LOGIN = 'module.login["demo-login-1"].oci_core_instance.this'
 WHY = "it has Debian, and its new image has Oracle Linux, which OCI puts on a new instance only"
 CONTROLLER = "module.controller.oci_core_instance.this"
-STANDBY = "module.standby[0].oci_core_instance.this"
 NETWORK = MINIMAL[MINIMAL.index("network:") : MINIMAL.index("pools:")]
 ORACLE = "Oracle-Linux-9.7-2026.06.15-0"
 SPEC = """\
@@ -119,10 +119,7 @@ def test_who_has_not_allowed_it_keeps_the_node(api: Api, tmp_path: Path) -> None
     assert [each.why for each in scaling(made.changes, spec, None, {}).replacements] == [WHY]
 
 
-@pytest.mark.parametrize(("in_service", "again"), [("controller", [CONTROLLER, STANDBY]), ("standby", [CONTROLLER])])
-def test_a_standby_is_launched_again_unless_it_is_in_service(
-    api: Api, tmp_path: Path, in_service: str, again: list[str]
-) -> None:
+def test_a_standby_is_launched_again_as_the_controller(api: Api, tmp_path: Path) -> None:
     asked: list[tuple[str, ...]] = []
 
     def plan(*, recreate: tuple[str, ...], with_values: bool) -> TerraformPlan:
@@ -131,11 +128,11 @@ def test_a_standby_is_launched_again_unless_it_is_in_service(
         changes = tuple(ResourceChange(each, "update", values=values) for each in (CONTROLLER, STANDBY))
         return TerraformPlan(changes, tmp_path / "plan")
 
-    terraform: Any = SimpleNamespace(plan=plan, outputs=lambda: {"service": {"host": in_service}})
+    terraform: Any = SimpleNamespace(plan=plan)
     spec = spec_with('operating_system: Oracle Linux, version: "9"', everywhere=True)
     cloud = SimpleNamespace(access=lambda: CloudAccess(api.config, api.endpoint, api.tenancy))
     Distributions(spec, cloud).plan(terraform)
-    assert asked == [(), tuple(again)]
+    assert asked == [(), (CONTROLLER, STANDBY)]
 
 
 def test_many_hosts_of_one_image_cost_one_question(api: Api) -> None:

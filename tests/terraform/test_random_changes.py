@@ -30,7 +30,8 @@ from gpucluster.spec import loads, updates
 from gpucluster.spec.updates import UpdatePolicy
 from gpucluster.terraform.plan import TerraformPlan
 from tests.cancelled_calls import calling
-from tests.terraform.test_update_policies import BASE, FLEX, UBUNTU, Site
+from tests.terraform.test_scaling_root import poll_quickly
+from tests.terraform.test_update_policies import BASE, FLEX, UBUNTU, Site, recorded
 from tests.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def changed(data: Mapping[str, Any], numbers: random.Random) -> dict[str, Any]:
             spec = loads(yaml.safe_dump(after), "cluster.yml")
         except InputError:
             continue
-        changes = updates.changes(_recorded(data), updates.recorded(spec))
+        changes = updates.changes(recorded(data), updates.recorded(spec))
         if changes and not any(map(_is_smaller_disk, changes)):
             return after
 
@@ -261,20 +262,14 @@ def _happened(before: Seen, after: Seen) -> Effects:
 
 
 def _announced(hosts: Scaling, plan: TerraformPlan) -> Effects:
-    of_controller = {"replaced": {"controller"} if hosts.controller == "replaced" else set()}
-    of_controller["rebooted"] = {"controller"} if hosts.controller == "rebooted" else set()
-
     def names(kind: str) -> set[str]:
-        return {*hosts.names(kind), *getattr(hosts.login, kind), *of_controller.get(kind, set())}
+        controller = ["controller"] if hosts.controller == kind else []
+        return {*hosts.names(kind), *getattr(hosts.login, kind), *controller}
 
     return Effects(
         names("added"), names("removed"), names("replaced"), names("rebooted"),
         loses_data=bool(lost_homes(plan) or lost_state(plan)),
     )  # fmt: skip
-
-
-def _recorded(data: Mapping[str, Any]) -> dict[str, Any]:
-    return updates.recorded(loads(yaml.safe_dump(dict(data)), "cluster.yml"))
 
 
 def _cost(machines: tuple[Machine, ...]) -> float:
@@ -295,9 +290,7 @@ def site(
     terraform_environment: Mapping[str, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Site]:
-    monkeypatch.setattr("gpucluster.cloud.members._POLL", 0.1)
-    monkeypatch.setattr("gpucluster.cloud.members._SETTLED", 0.5)
-    monkeypatch.setattr("gpucluster.cloud.cluster_network._POLL", 0.1)
+    poll_quickly(monkeypatch)
     made = Site(tmp_path_factory.mktemp("changes"), cloud, terraform, terraform_environment)
     try:
         yield made
@@ -328,11 +321,11 @@ def test_no_effect_that_was_not_in_the_plan(kind: str, site: Site, cloud: LocalC
     data: Mapping[str, Any] = FILES[kind]
     site.apply(site.plan_of(data), replace_nodes=True)
     before = _seen(site, cloud, data["name"])
-    cancelled = 0
-    for number in range(-(-CHANGES // len(FILES)) or FEW):
+    changes, cancelled = -(-CHANGES // len(FILES)) or FEW, 0
+    for number in range(changes):
         after = changed(data, numbers)
-        recorded = (_recorded(data), _recorded(after))
-        fields = updates.changes(*recorded)
+        both = (recorded(data), recorded(after))
+        fields = updates.changes(*both)
         where = f"change {number}: {[(one.path, one.before, one.after) for one in fields]}"
         plan = site.plan_of(after)
         hosts = site.resizing().scaling(site.terraform, plan)
@@ -348,10 +341,10 @@ def test_no_effect_that_was_not_in_the_plan(kind: str, site: Site, cloud: LocalC
         assert happened == announced, where
         stated = max((each.effect for each in found), key=lambda each: each.strength)
         assert stated.strength >= happened.strongest.strength, (where, happened, found)
-        price = hourly_price(*recorded, prices.PriceList.parse(prices.shipped()), {})
+        price = hourly_price(*both, prices.PriceList.parse(prices.shipped()), {})
         assert price.before == pytest.approx(_cost(before.instances), rel=0.01), where
         assert price.after == pytest.approx(_cost(now.instances), rel=0.01), where
         again = site.plan_of(after)
         assert not [change for change in again.changes if not change.internal], (where, again.changes)
         data, before = after, now
-    print(f"{kind}: {number + 1} changes, {cancelled} applies cancelled")
+    print(f"{kind}: {changes} changes, {cancelled} applies cancelled")

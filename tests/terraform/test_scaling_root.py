@@ -158,6 +158,13 @@ class Cluster:
         self.terraform.apply(self.terraform.plan(destroy=True))
 
 
+def poll_quickly(patch: pytest.MonkeyPatch) -> None:
+    """Let members of cluster networks be looked for often: this cloud answers at once."""
+    patch.setattr("gpucluster.cloud.members._POLL", 0.1)
+    patch.setattr("gpucluster.cloud.members._SETTLED", 0.5)
+    patch.setattr("gpucluster.cloud.cluster_network._POLL", 0.1)
+
+
 @pytest.fixture(scope="module")
 def cluster(
     tmp_path_factory: pytest.TempPathFactory,
@@ -167,9 +174,7 @@ def cluster(
 ) -> Iterator[Cluster]:
     """One cluster for all tests; each begins with a file of its own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gpucluster.cloud.members._POLL", 0.1)
-        patch.setattr("gpucluster.cloud.members._SETTLED", 0.5)
-        patch.setattr("gpucluster.cloud.cluster_network._POLL", 0.1)
+        poll_quickly(patch)
         made = Cluster(tmp_path_factory.mktemp("resize"), cloud, terraform, terraform_environment)
         try:
             yield made

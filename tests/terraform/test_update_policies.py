@@ -29,7 +29,7 @@ from gpucluster.spec.sections.fields import SpecPart
 from gpucluster.spec.updates import UpdatePolicy
 from gpucluster.terraform.plan import TerraformPlan
 from tests.spec.spec_texts import public_key
-from tests.terraform.test_scaling_root import Cluster
+from tests.terraform.test_scaling_root import Cluster, poll_quickly
 
 if TYPE_CHECKING:
     from tests.terraform.conftest import LocalCloud
@@ -211,8 +211,7 @@ def site(
 ) -> Iterator[Site]:
     """A cluster that stands; no test changes it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gpucluster.cloud.members._POLL", 0.1)
-        patch.setattr("gpucluster.cloud.members._SETTLED", 0.5)
+        poll_quickly(patch)
         folder: Path = tmp_path_factory.mktemp("policy")
         made = Site(folder, cloud, terraform, terraform_environment)
         try:
@@ -257,7 +256,7 @@ def test_the_effect_of_a_change_is_what_terraform_plans(site: Site, rows: Sequen
     plan = site.plan_of(_changed(rows))
     hosts = site.resizing().scaling(site.terraform, plan)
     loses_data = bool(lost_homes(plan) or lost_state(plan))
-    found = effects(updates.changes(_recorded(BASE), updates.recorded(site.spec)), hosts, loses_data=loses_data)
+    found = effects(updates.changes(recorded(BASE), updates.recorded(site.spec)), hosts, loses_data=loses_data)
     for row in rows:
         mine = [each for each in found if each.path.startswith(row.path)]
         assert mine, row
@@ -283,7 +282,7 @@ def _planned(hosts: Any, loses_data: bool) -> UpdatePolicy:
 def test_each_policy_is_the_strongest_effect_of_its_key() -> None:
     strongest: dict[str, UpdatePolicy] = {}
     for row in ROWS:
-        for change in updates.changes(_recorded(BASE), _recorded(_changed([row]))):
+        for change in updates.changes(recorded(BASE), recorded(_changed([row]))):
             # The image is what is changed: its user follows it.
             if change.path.startswith(row.path) and not change.path.endswith(".login_user"):
                 known = strongest.get(change.key, LIVE)
@@ -301,14 +300,15 @@ def test_the_other_proofs_exist() -> None:
 
 def test_no_key_reaches_terraform_without_a_plan_that_proves_its_policy() -> None:
     read = _keys_read_for_terraform()
-    proved = {change.key for row in ROWS for change in updates.changes(_recorded(BASE), _recorded(_changed([row])))}
+    proved = {change.key for row in ROWS for change in updates.changes(recorded(BASE), recorded(_changed([row])))}
     assert "pools.<name>.capacity_reservation_id" in read
     assert "verify.mpi" not in read
     images = {key for key in read if ".image." in key}
     assert sorted(read - proved - ELSEWHERE.keys() - images) == []
 
 
-def _recorded(data: Mapping[str, Any]) -> dict[str, Any]:
+def recorded(data: Mapping[str, Any]) -> dict[str, Any]:
+    """What the record of a cluster has of a file."""
     return updates.recorded(loads(yaml.safe_dump(dict(data)), "cluster.yml"))
 
 

@@ -67,13 +67,9 @@ def _resize(cloud: CloudState, volume: Resource) -> None:
 
 
 def _check_update(_cloud: CloudState, volume: Resource, changes: Json) -> Json:
-    before = int(volume.body["sizeInGBs"])
-    values: Json = {**volume.body, **changes}
-    size = int(values["sizeInGBs"])
-    if size < before:
-        raise invalid(f"Volume {volume.id} has {before} GB and can't be made smaller")
-    _check_values(values)
-    return {**changes, "sizeInGBs": size, "sizeInMBs": size * 1024}
+    changes = attachments.resized(volume, changes)
+    _check_values({**volume.body, **changes})
+    return changes
 
 
 def _not_attached(cloud: CloudState, volume: Resource) -> None:

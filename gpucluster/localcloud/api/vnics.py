@@ -15,6 +15,7 @@ from functools import partial
 from gpucluster.localcloud.api import kinds
 from gpucluster.localcloud.api.kinds import TAGS, ResourceKind
 from gpucluster.localcloud.compute.addresses import take_private
+from gpucluster.localcloud.compute.attachments import resized
 from gpucluster.localcloud.state.cloud import CloudState, created
 from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import (
@@ -44,15 +45,13 @@ def _check_groups(cloud: CloudState, _vnic: Resource, changes: Json) -> Json:
 
 
 def _check_size(cloud: CloudState, volume: Resource, changes: Json) -> Json:
-    before, size = int(volume.body["sizeInGBs"]), int(changes.get("sizeInGBs") or volume.body["sizeInGBs"])
-    if size < before:
-        raise invalid(f"Boot volume {volume.id} has {before} GB and can't be made smaller")
+    changes = resized(volume, changes)
     # The real provider reads the size from the volume; the stand-in has one call for an instance.
     for attachment in cloud.store.find("bootvolumeattachment", bootVolumeId=volume.id):
         instance = cloud.get("instance", attachment.body["instanceId"])
-        instance.body["sourceDetails"] = {**instance.body["sourceDetails"], "bootVolumeSizeInGBs": size}
+        instance.body["sourceDetails"] = {**instance.body["sourceDetails"], "bootVolumeSizeInGBs": changes["sizeInGBs"]}
         cloud.store.save(instance)
-    return {**changes, "sizeInGBs": size, "sizeInMBs": size * 1024}
+    return changes
 
 
 def _not_attached(cloud: CloudState, volume: Resource) -> None:

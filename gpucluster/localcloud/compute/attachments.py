@@ -11,7 +11,8 @@ from gpucluster.errors import GpuClusterError
 from gpucluster.localcloud.state.cloud import CloudState, ensure_private, log
 from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 from gpucluster.localcloud.state.names import short
-from gpucluster.localcloud.state.store import Resource
+from gpucluster.localcloud.state.store import Json, Resource
+from gpucluster.localcloud.state.wire import invalid
 
 KIND = "volumeattachment"
 
@@ -19,6 +20,15 @@ KIND = "volumeattachment"
 def file_of(cloud: CloudState, volume_id: str) -> Path:
     """The file of this machine that has the content of a volume."""
     return ensure_private(cloud.home / "volumes") / short(volume_id)
+
+
+def resized(volume: Resource, changes: Json) -> Json:
+    """The changes of a volume or a boot volume with both of its sizes. It can't be made smaller."""
+    before = int(volume.body["sizeInGBs"])
+    size = int(changes.get("sizeInGBs") or before)
+    if size < before:
+        raise invalid(f"{volume.id} has {before} GB and can't be made smaller")
+    return {**changes, "sizeInGBs": size, "sizeInMBs": size * 1024}
 
 
 def of_instance(cloud: CloudState, ocid: str) -> list[Resource]:
