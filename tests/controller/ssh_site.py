@@ -27,7 +27,7 @@ while True:
     subprocess.run(["gpucluster-agent", "host-certificate", "answer"], env=env, **ends)
     connection.close()
 """
-SETUP = r"""
+BEFORE = r"""
 set -e
 mkdir -p /etc/gpucluster/authority
 ssh-keygen -q -t ed25519 -N '' -C ca -f /etc/gpucluster/authority/ssh_ca
@@ -39,16 +39,17 @@ echo 'HostCertificate /etc/ssh/ssh_host_ed25519_key-cert.pub' >> /etc/ssh/sshd_c
 # Each look at the keys is a connection without a login, which newer releases answer with silence after some.
 sshd -t -o PerSourcePenalties=no 2> /dev/null && echo 'PerSourcePenalties no' >> /etc/ssh/sshd_config
 pkill -HUP -o -x sshd
-until ssh -i /etc/gpucluster/key -o BatchMode=yes node-1 true; do :; done
+"""
+AFTER = r"""
+set -e
+ca=$(cut -d ' ' -f 1,2 /etc/gpucluster/authority/ssh_ca.pub)
 cp /etc/ssh/ssh_known_hosts /run/known.before
 echo "@cert-authority * $ca" >> /etc/ssh/ssh_known_hosts
 mkfifo /run/words
 setsid python3 -c "$CA" > /run/ca.log 2>&1 &
 setsid ssh -i /etc/gpucluster/key node-1 'read word; echo "$word"' < /run/words > /run/said 2>&1 &
 exec 3> /run/words
-setsid sleep 600 > /dev/null 2>&1 &
-while ! test -e /run/ca-listens; do :; done
-until pgrep -f 'read word' > /dev/null; do :; done
+setsid sleep infinity > /dev/null 2>&1 &
 """
 STRICT = ("-i/etc/gpucluster/key", "-oBatchMode=yes", "-oStrictHostKeyChecking=yes")
 
@@ -67,7 +68,12 @@ class SshSite:
             logins = {"key": "/etc/gpucluster/key", "login_user_by_host": {"ctl": "root", "node-1": "root"}}
             self._write("/etc/gpucluster/directory.json", json.dumps({**CONFIG, "hosts": logins}))
             self._write("/usr/local/bin/systemctl", SYSTEMCTL)
-            self.controller.run("env", f"CA={CA}", "sh", "-c", SETUP)
+            self.controller.run("sh", "-c", BEFORE)
+            key = ("-i", "/etc/gpucluster/key", "-o", "BatchMode=yes")
+            self.controller.until("sshd has read its settings again", "ssh", *key, "node-1", "true")
+            self.controller.run("env", f"CA={CA}", "sh", "-c", AFTER)
+            self.controller.until("the program of the CA listens", "test", "-e", "/run/ca-listens")
+            self.controller.until("a connection lasts", "pgrep", "-f", "--", "-c read word")
         except BaseException:
             self.controller.close()
             raise
@@ -92,4 +98,10 @@ class SshSite:
 
     def wait(self) -> None:
         """Wait until sshd listens: it does not for a moment, when it reads its keys again."""
-        self.controller.run("sh", "-c", "until ssh-keyscan -t ed25519 node-1 2>/dev/null | grep -q ed25519; do :; done")
+        self.controller.until("sshd listens", "sh", "-c", "ssh-keyscan -t ed25519 node-1 2>/dev/null | grep ed25519")
+
+    def lasts(self) -> bool:
+        """Whether the connection of before still brings what is written to it."""
+        self.controller.run("sh", "-c", "echo alive > /run/words")
+        self.controller.until("the word has come back", "grep", "-x", "alive", "/run/said")
+        return True

@@ -249,6 +249,11 @@ class Site:
         file = self.home / "log" / "server.log"
         return file.read_text(errors="replace").splitlines() if file.exists() else []
 
+    def knows(self, host: str, user: str) -> None:
+        """Wait until a host knows a user. SSSD that gave up on a busy machine does not ask again for a minute."""
+        entry = f"getent passwd {user}; true"
+        self.until(f"{host} knows {user}", lambda: self.root(host, entry).startswith(f"{user}:"))
+
     def state_of(self, job: str) -> str:
         """The state of a job; empty when Slurm has forgotten it."""
         return self.root(self.controller, f"squeue -h -j {job} -o %T 2> /dev/null || true")

@@ -76,7 +76,7 @@ def test_the_services_find_it_after_a_reboot(site: Site) -> None:
     site.until("it has booted again", lambda: site.boot(CONTROLLER) not in ("", before))
     site.until("slurmctld answers", lambda: "UP" in site.ssh(CONTROLLER, "sudo scontrol ping").stdout)
     assert "ext4" in mounted(site)
-    assert site.root(CONTROLLER, "getent passwd bob | cut -d: -f1") == "bob"
+    site.knows(CONTROLLER, "bob")
 
 
 def test_a_destroy_does_not_take_the_state_without_being_told(site: Site) -> None:
@@ -104,7 +104,7 @@ def test_another_controller_goes_on_after_the_first_is_gone(site: Site) -> None:
     assert after["private_ip"] == before["private_ip"]
     assert (site.root(CONTROLLER, HOST_KEY), keys(site)) == (host_key, cluster_keys)
     assert site.ssh(CONTROLLER, "id -un", *ALONE, who="alice").stdout.strip() == "alice"
-    assert site.root(CONTROLLER, "getent passwd bob | cut -d: -f1") == "bob"
+    site.knows(CONTROLLER, "bob")
     assert site.state_of(running) == "RUNNING"
     assert [site.state_of(job) for job in waiting] == ["PENDING", "PENDING"]
     assert {line.split("|")[0] for line in rows.splitlines()} <= {
@@ -148,7 +148,7 @@ def test_a_controller_that_runs_is_replaced_by_the_same_command_after_a_kill(sit
 def test_the_state_moves_back(site: Site) -> None:
     site.root(CONTROLLER, "gpucluster-agent state-volume move-back")
     assert mounted(site) == ""
-    assert site.root(CONTROLLER, "getent passwd bob | cut -d: -f1") == "bob"
+    site.knows(CONTROLLER, "bob")
     site.change(WITH, WITHOUT)
     code, events = site.run("apply")
     assert code != 0

@@ -119,7 +119,7 @@ class Controller:
             self._container = None
             self._folder.cleanup()
 
-    def ask(self, what: str, **words: Any) -> Any:
+    def ask(self, what: str, /, **words: Any) -> Any:
         """What in_container.py answers."""
         assert self._container is not None
         assert self._container.stdin is not None
@@ -160,6 +160,10 @@ class Controller:
         status, output, errors = self.ask("run", argv=list(argv), text=given)
         assert status == 0 or not check, (argv, output, errors)
         return status, output, errors
+
+    def until(self, what: str, *argv: str) -> None:
+        """Wait until a program in the container ends well; a failure has what it prints."""
+        self.ask("until", what=what, argv=list(argv))
 
     def content(self) -> str:
         """All of the directory, as a backup has it."""

@@ -116,6 +116,8 @@ def start_node() -> None:
     keys = [" ".join(file.read_text().split()[:2]) for file in Path("/etc/ssh").glob("ssh_host_*_key.pub")]
     Path("/etc/ssh/ssh_known_hosts").write_text("".join(f"node-1 {key}\n" for key in keys))
     daemon("sshd", "/usr/sbin/sshd", "-D", "-e", "-o", "UsePAM=no", "-o", "ListenAddress=127.0.0.2")
+    # Before that, a signal to read its keys again would end it.
+    until("sshd listens", "grep", "-m1", "Server listening", "/run/sshd.log")
 
 
 def start_lookup(config: dict[str, Any], files: dict[str, str]) -> None:
@@ -230,14 +232,26 @@ def patience(seconds: float) -> str:
     return "set"
 
 
+def until_ends_well(what: str, argv: list[str]) -> str:
+    until(what, *argv)
+    return "so it is"
+
+
 def run(argv: list[str], text: str) -> list[Any]:
     done = subprocess.run(
-        argv, input=text, capture_output=True, text=True, errors="replace", timeout=5 * PATIENCE_S, check=False
+        argv, input=text, capture_output=True, text=True, errors="replace", timeout=3 * PATIENCE_S, check=False
     )
     return [done.returncode, done.stdout, done.stderr]
 
 
-WORK = {"start": start, "start_sssd": start_sssd, "patience": patience, "request": request, "run": run}
+WORK = {
+    "start": start,
+    "start_sssd": start_sssd,
+    "patience": patience,
+    "request": request,
+    "run": run,
+    "until": until_ends_well,
+}
 
 
 def main() -> None:
