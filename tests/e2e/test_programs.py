@@ -4,7 +4,7 @@
 
 It fetches them from PyPI, 400 MB, and builds a cluster of its own. tests/e2e/test_main_path.py has submitit.
 
-With GPUCLUSTER_TEST_ACV, the folder of a clone of NVIDIA ai-cloud-validation, a second cluster runs its suite for Slurm.
+Where GPUCLUSTER_TEST_ACV names a clone of NVIDIA ai-cloud-validation, a second cluster runs its suite for Slurm.
 
 What this does not prove: GPUs are emulated, the home is one file system of this machine, and nothing reaches the
 internet. dstack and SkyPilot are asked for what they need of Slurm, and run no container and install no runtime.
