@@ -30,7 +30,7 @@ CPU, GPU = "cpu", "gpu"
 IMAGE = f"{SHARED}/programs.sqsh"
 SUITE, PACKAGES = f"{SHARED}/suite", ("reframe", "typer", "kubernetes", "paramiko", "boto3", "torch")
 HOME = f"/home/{USER}"
-#: As `setup.sh` of the suite sees a host for logins: with an nvidia-smi there it prints what is no JSON.
+#: As `setup.sh` of the suite sees a host for logins: with an nvidia-smi there it prints what is not JSON.
 NO_DRIVER = f"{SHARED}/no-driver"
 # An image that has nothing but folders for what is mounted.
 MAKE_IMAGE = r"""
