@@ -32,9 +32,10 @@ _AUTOSCALER_READS = frozenset({"status", "plan", "explain"})
 # Seconds that one command on the controller may take; the controller may not exist any more.
 _TIMEOUT = 60.0
 _HEALTH = "sudo -n gpucluster-agent health status --output json"
-# Seconds for a reader who does not wait for a controller that is gone, and for the connection alone.
+# Seconds for a reader who does not wait for a controller that is gone, and for the connection alone: at least, and the
+# part of a longer time. A busy host takes long to answer, too.
 _READ_TIMEOUT = 3.5
-_CONNECT_TIMEOUT = 3
+_CONNECT_TIMEOUT, _CONNECT_PART = 3, 0.5
 # Seconds until another login node is tried: a shared connection to one that is gone gives no answer.
 _ANSWER_TIMEOUT = 10.0
 _SLURM_FIELDS = ("node", "state", "partition")
@@ -219,9 +220,9 @@ class ControllerConnection:
             self._bastion().renew()
 
     def ask(
-        self, command: str, *, host: str | None = None, text: str = "", timeout: float = _READ_TIMEOUT
+        self, command: str, *, host: str | None = None, text: str = "", timeout: float = _TIMEOUT
     ) -> process.Completed:
-        """Run a short command on the controller or another host. One that is gone is given up soon.
+        """Run a short command on the controller or another host. One that is gone is given up before the time is over.
 
         Args:
             command: is read by a shell there.
@@ -234,7 +235,7 @@ class ControllerConnection:
         """
         where = host or "the controller"
         ssh, *rest = self.ssh_argv(host, [command])
-        argv = [ssh, "-o", f"ConnectTimeout={_CONNECT_TIMEOUT}", *rest]
+        argv = [ssh, "-o", f"ConnectTimeout={max(_CONNECT_TIMEOUT, round(timeout * _CONNECT_PART))}", *rest]
         try:
             result = process.run(argv, check=False, input=text, timeout=timeout)
             if result.returncode == SSH_FAILED and host_key_refused(result.stderr) and self.relocate():

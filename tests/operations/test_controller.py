@@ -61,6 +61,13 @@ def test_slurms_nodes_are_read_and_a_controller_that_is_gone_is_given_up_soon(
     assert "-o ConnectTimeout=3 " in (programs / "ssh.log").read_text()
 
 
+def test_who_waits_longer_gives_the_connection_more_time(controller: ControllerConnection, programs: Path) -> None:
+    controller.ask("true")
+    controller.ask("true", timeout=120)
+    lines = (programs / "ssh.log").read_text().splitlines()
+    assert ["-o ConnectTimeout=30 " in lines[0], "-o ConnectTimeout=60 " in lines[1]] == [True, True], lines
+
+
 @pytest.mark.parametrize(
     ("name", "text", "says"),
     [
