@@ -103,8 +103,9 @@ def test_another_controller_goes_on_after_the_first_is_gone(site: Site) -> None:
     assert after["id"] != before["id"]
     assert after["private_ip"] == before["private_ip"]
     assert (site.root(CONTROLLER, HOST_KEY), keys(site)) == (host_key, cluster_keys)
+    for user in ("alice", "bob"):
+        site.knows(CONTROLLER, user)
     assert site.ssh(CONTROLLER, "id -un", *ALONE, who="alice").stdout.strip() == "alice"
-    site.knows(CONTROLLER, "bob")
     assert site.state_of(running) == "RUNNING"
     assert [site.state_of(job) for job in waiting] == ["PENDING", "PENDING"]
     assert {line.split("|")[0] for line in rows.splitlines()} <= {
