@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.documents import parse
+from tests.waiting import PATIENCE_S
 
 FOLDER = Path(__file__).parents[2] / "docs" / "how-to" / "pipelines"
 SYSTEMS = ("github", "gitlab", "oci-devops")
@@ -61,6 +62,7 @@ def run(step: Step, folder: Path, env: Mapping[str, str]) -> subprocess.Complete
     assert not missing, f"a test has to set {missing}"
     command = ["bash", *step.flags, "-c", step.script]
     surroundings = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], **known, **env}
+    patience = 6 * PATIENCE_S  # an apply takes as many minutes as the machine is busy
     return subprocess.run(
-        command, cwd=folder, env=surroundings, capture_output=True, text=True, check=False, timeout=300
-    )  # fmt: skip
+        command, cwd=folder, env=surroundings, capture_output=True, text=True, check=False, timeout=patience
+    )

@@ -273,7 +273,9 @@ def test_secrets_change_under_a_running_job(site: Site) -> None:
     (done,) = site.good("rotate", "munge")["secrets"]
     site.root(CONTROLLER, f"rm {folder}/kill.conf; systemctl daemon-reload")
     assert (done["hosts"], done["away"], done["unconfirmed"]) == (3, [stopped], [])
-    assert "code=killed" in site.root(CONTROLLER, f"journalctl --no-pager --unit {switch}")
+    # The journal has it some time later.
+    written = f"journalctl --no-pager --unit {switch}"
+    site.until("the switch was killed", lambda: "code=killed" in site.root(CONTROLLER, written))
     after = site.root(CONTROLLER, key)
     assert {site.root(host, key) for host in (LOGIN, "compute-1")} == {after} != {before}
     assert site.good("rotate")["secrets"][0]["state"] == "complete"
