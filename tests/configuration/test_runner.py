@@ -236,7 +236,7 @@ def test_the_reason_of_a_failed_task(case: str) -> None:
     ("said", "words"), [("echo sudo is away > /proc/$PPID/fd/2; ", "sudo is away"), ("", "Killed")]
 )
 def test_what_a_module_has_printed_that_gave_no_answer(play: Callable[..., Any], said: str, words: str) -> None:
-    """Ansible itself says that it found no JSON."""
+    """Ansible itself reports that it found no JSON."""
     with pytest.raises(AnsibleError, match=words):
         play(f"- ansible.builtin.shell: '{said}kill -KILL $PPID'")
 
