@@ -172,6 +172,8 @@ def test_a_cluster_with_a_login_node_passes_every_check(site: Site) -> None:
         "the REST API refuses requests without a token",
     } <= names  # fmt: skip
     assert result["login"]["alice"].endswith(f"alice@{LOGIN}")
+    # What runs Ansible's tasks is not in the scope of the login that has started it, which logind may stop.
+    assert "gpucluster-fork" in site.root(CONTROLLER, "cat /proc/$(pgrep -o -x gpucluster-fork)/cgroup")
 
 
 def test_no_user_gets_in_but_through_a_session(site: Site) -> None:
