@@ -316,8 +316,14 @@ def worked_example(name: str) -> str:
 
 
 def container_of(site: Site, host: str) -> str:
-    """The name of the container of a host."""
+    """The name of the container of a host that is no member of an instance pool: these have names of the cloud's."""
     (found,) = [name for name in container_names(site.home) if f"-{host}-" in name]
+    return found
+
+
+def container_of_instance(site: Site, ocid: str) -> str:
+    """The name of the container of an instance: it has the end of the OCID in it."""
+    (found,) = [name for name in container_names(site.home) if ocid.endswith(name.rpartition("-")[2])]
     return found
 
 

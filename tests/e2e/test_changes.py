@@ -34,6 +34,7 @@ from tests.e2e.site_harness import (
     Site,
     all_pass,
     container_of,
+    container_of_instance,
     containers,
     read_until,
     rest_of,
@@ -258,7 +259,9 @@ def test_secrets_change_under_a_running_job(site: Site) -> None:
     job = site.as_alice("mkfifo end; sbatch --parsable -w compute-1 --wrap 'srun sh -c \"exit $(cat end)\"'")
     site.runs(job)
     # Of a node that is off, Slurm believes for some time that it is there; of one without sshd, always.
-    sshd = ["podman", "exec", container_of(site, stopped), "systemctl", "stop", "ssh.service"]
+    saved = json.loads((site.folder / ".gpucluster" / "hosts.json").read_text())["hosts"]
+    (instance,) = [host["booted"] for host in saved if host["name"] == stopped]
+    sshd = ["podman", "exec", container_of_instance(site, instance), "systemctl", "stop", "ssh.service"]
     subprocess.run(sshd, check=True, capture_output=True)
     code, events = site.run("rotate", "munge")
     assert code == 1, "Slurm has it in service"
@@ -266,8 +269,6 @@ def test_secrets_change_under_a_running_job(site: Site) -> None:
     assert site.good("rotate")["secrets"][0]["state"] == "prepared"
 
     compute = Api(site.home, engine="podman").compute
-    saved = json.loads((site.folder / ".gpucluster" / "hosts.json").read_text())["hosts"]
-    (instance,) = [host["booted"] for host in saved if host["name"] == stopped]
     compute.instance_action(instance, "STOP")
     wait_for(f"{stopped} is off", lambda: compute.get_instance(instance).data.lifecycle_state == "STOPPED")
     site.root(CONTROLLER, f"scontrol update nodename={stopped} state=down reason=off")

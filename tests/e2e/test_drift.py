@@ -19,7 +19,7 @@ import pytest
 
 from tests.cli import pipeline_steps
 from tests.e2e import budget
-from tests.e2e.site_harness import ENDLESS, NETWORK, PATIENCE_TO_BUILD_S, Site, container_of
+from tests.e2e.site_harness import ENDLESS, NETWORK, PATIENCE_TO_BUILD_S, Site, container_of_instance
 from tests.localcloud.api_harness import Api
 from tests.waiting import wait_for
 
@@ -361,7 +361,7 @@ def test_what_the_findings_name_puts_it_right(site: Site, api: Api) -> None:
 def test_a_host_that_is_off_is_named_and_one_that_does_not_answer_is_not_clean(site: Site, api: Api) -> None:
     saved = json.loads((site.folder / ".gpucluster" / "hosts.json").read_text())["hosts"]
     (instance,) = [host["booted"] for host in saved if host["name"] == NODE]
-    container = container_of(site, NODE)
+    container = container_of_instance(site, instance)
 
     def ssh(verb: str) -> None:
         subprocess.run(["podman", "exec", container, "systemctl", verb, "ssh.service"], check=True, capture_output=True)
