@@ -93,10 +93,19 @@ def test_the_cluster_follows_a_directory_that_exists(controller: Controller) -> 
     def follow() -> str:
         """With the setting for this moment only: `cluster` refuses to change such a directory."""
         controller.run("tee", DIRECTORY, given=json.dumps({**json.loads(own), "existing": existing}))
+        ends: list[tuple[int, str, str]] = []
+
+        def ended_well() -> bool:
+            # Its timer runs it again where the directory or SSSD does not answer in time. Nothing is changed then.
+            words = ("/usr/local/bin/gpucluster-agent", "directory", "follow", "--quiet")
+            ends.append(controller.run(*words, check=False))
+            return ends[-1][0] == 0
+
         try:
-            return controller.run("/usr/local/bin/gpucluster-agent", "directory", "follow", "--quiet")[1]
+            wait_for("the cluster follows the directory", ended_well, state=lambda: ends[-1])
         finally:
             controller.run("tee", DIRECTORY, given=own)
+        return ends[-1][1]
 
     assert json.loads(follow())["result"] == {"changed": True, "users": [], "warnings": []}
     assert {f"ann|{ACCOUNT}|", f"ben|{ACCOUNT}|", f"eve|{ACCOUNT}|"} <= set(associations(controller))
@@ -109,7 +118,10 @@ def test_the_cluster_follows_a_directory_that_exists(controller: Controller) -> 
     controller.run("sacctmgr", "--immediate", "modify", "user", "ann", "set", "maxsubmitjobs=7")
     controller.request("group.remove_member", group="hpc", user="ben")
     controller.request("group.remove_member", group="hpcadm", user="eve")
-    wait_for("the host has other groups", lambda: "(hpc)" not in id_of(controller, "ben"))
+    wait_for(
+        "the host has other groups",
+        lambda: (now := id_of(controller, "ben")).startswith("uid=") and "(hpc)" not in now,
+    )
     controller.run("sss_cache", "--everything")
     follow()
     assert {f"ann|{ACCOUNT}|7", f"ben|{ACCOUNT}|0", f"eve|{ACCOUNT}|0"} <= set(associations(controller))
