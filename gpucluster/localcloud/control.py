@@ -38,6 +38,7 @@ _LOG_LIMIT = 10 * 1024 * 1024  # bytes; a larger log is renamed at the next star
 _LEAST_SPACE = 1024 * 1024  # bytes that a start needs at least
 _LOG_TAIL = 15  # lines that go into the message of a failed start
 _LOOK_TIMEOUT = 10.0  # seconds in which the server lists its containers
+_ELSEWHERE_TIMEOUT = 10.0  # seconds in which a server answers that no process here shows to be alive
 _POLL = 0.05
 # The content of a home; `purge` removes these names and nothing else.
 _CONTENTS = (
@@ -134,7 +135,7 @@ def elsewhere(home: Path) -> bool:
         endpoint = str(json.loads((home / "endpoint.json").read_text())["endpoint"])
         credentials = configparser.ConfigParser(interpolation=None)
         credentials.read_string((home / "credentials" / "config").read_text())
-        return _health(endpoint).get("tenancy") == credentials["DEFAULT"]["tenancy"]
+        return _health(endpoint, timeout=_ELSEWHERE_TIMEOUT).get("tenancy") == credentials["DEFAULT"]["tenancy"]
     except (OSError, ValueError, KeyError, TypeError, configparser.Error):
         return False
 
