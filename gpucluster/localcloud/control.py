@@ -32,7 +32,7 @@ from gpucluster.localcloud.state.names import HEALTH, LOOK
 from gpucluster.paths import import_root, make_private, write_private
 from gpucluster.waiting import wait_until
 
-_START_DEADLINE = 90.0  # seconds; a recovery may remove many containers first
+_START_DEADLINE = 180.0  # seconds; a recovery may remove many containers first, on a machine that is busy
 _STOP_DEADLINE = 60.0  # seconds; the server first finishes the launches in progress
 _LOG_LIMIT = 10 * 1024 * 1024  # bytes; a larger log is renamed at the next start
 _LEAST_SPACE = 1024 * 1024  # bytes that a start needs at least
@@ -99,7 +99,7 @@ def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -
 
     Raises:
         EnvironmentFault: the server did not start; the hint has the last lines of its log.
-        LockedError: another start or stop has been in progress for 90 seconds.
+        LockedError: another start or stop has been in progress for three minutes.
     """
     report = on_event or ignore
     if elsewhere(home):
