@@ -14,6 +14,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,12 @@ import pytest
 from gpucluster import process
 from gpucluster.errors import TerraformError
 from gpucluster.events import Event
+from gpucluster.workspace import leftovers
 from gpucluster.workspace import run as runs
 from gpucluster.workspace.run_log import read_runs
 from tests.terraform.conftest import LocalCloud
 from tests.terraform.site_harness import CPU, Site
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE_S, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.story]
 
@@ -316,8 +318,9 @@ def _providers(site: Site) -> set[str]:
     return found
 
 
-def test_the_next_run_waits_for_the_terraform_of_a_killed_one(site: Site) -> None:
+def test_the_next_run_waits_for_the_terraform_of_a_killed_one(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told to stop, once, and its provider is not: what the provider has begun is in the state afterwards."""
+    monkeypatch.setattr("gpucluster.workspace.leftovers.end", partial(leftovers.end, timeout=3 * PATIENCE_S))
     site.workspace.pool("left", **CPU)
     site.cloud.faults({"operation": "BootInstance", "until_removed": True})
     _killed(site, "gpucluster", 'module.instance["left-1"].oci_core_instance.this creating')
