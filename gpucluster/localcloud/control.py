@@ -32,12 +32,13 @@ from gpucluster.localcloud.state.names import HEALTH, LOOK
 from gpucluster.paths import import_root, make_private, write_private
 from gpucluster.waiting import wait_until
 
-_START_DEADLINE = 90.0  # seconds; a recovery may remove many containers first
+_START_DEADLINE = 180.0  # seconds; a recovery may remove many containers first, on a machine that is busy
 _STOP_DEADLINE = 60.0  # seconds; the server first finishes the launches in progress
 _LOG_LIMIT = 10 * 1024 * 1024  # bytes; a larger log is renamed at the next start
 _LEAST_SPACE = 1024 * 1024  # bytes that a start needs at least
 _LOG_TAIL = 15  # lines that go into the message of a failed start
 _LOOK_TIMEOUT = 10.0  # seconds in which the server lists its containers
+_ELSEWHERE_TIMEOUT = 10.0  # seconds in which a server answers that no process here shows to be alive
 _POLL = 0.05
 # The content of a home; `purge` removes these names and nothing else.
 _CONTENTS = (
@@ -98,7 +99,7 @@ def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -
 
     Raises:
         EnvironmentFault: the server did not start; the hint has the last lines of its log.
-        LockedError: another start or stop has been in progress for 90 seconds.
+        LockedError: another start or stop has been in progress for three minutes.
     """
     report = on_event or ignore
     if elsewhere(home):
@@ -134,7 +135,7 @@ def elsewhere(home: Path) -> bool:
         endpoint = str(json.loads((home / "endpoint.json").read_text())["endpoint"])
         credentials = configparser.ConfigParser(interpolation=None)
         credentials.read_string((home / "credentials" / "config").read_text())
-        return _health(endpoint).get("tenancy") == credentials["DEFAULT"]["tenancy"]
+        return _health(endpoint, timeout=_ELSEWHERE_TIMEOUT).get("tenancy") == credentials["DEFAULT"]["tenancy"]
     except (OSError, ValueError, KeyError, TypeError, configparser.Error):
         return False
 
