@@ -14,8 +14,8 @@ _SECONDS = 30.0
 _AT_A_TIME = 200
 _JOBS_END_SECONDS = 60.0
 _JOBS_POLL_SECONDS = 0.2
-#: For how long the accounting may not know yet that a job is over, and what sacctmgr prints then.
-_RECORDED_SECONDS, _ACTIVE = 30.0, "Job(s) active"
+#: For how long the accounting may not know yet that a job is over, and what is in the error of sacctmgr then.
+_RECORDED_SECONDS, _ACTIVE = 30.0, "active, cancel"
 #: The state of a job that is over while its nodes clean up. With a node that does not answer this may never end.
 _OVER = "COMPLETING"
 #: Slurm's levels of users who see the jobs of all, of those who may change its accounting, too, and of all others.

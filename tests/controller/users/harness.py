@@ -168,7 +168,7 @@ class Controller:
     def rotation(self, what: str, status: int) -> tuple[str, str]:
         """What a rotation of a secret prints that ends with this status.
 
-        A host that does not answer in time takes no part in it. The same command then goes on, as its hint says.
+        A host that does not answer in time takes no part in it. The same command then goes on, as its hint states.
         """
         given = json.dumps({"operation": "rotate", "arguments": {"what": [what]}})
         ends: list[tuple[int, str, str]] = []

@@ -225,7 +225,7 @@ LATE_ACCOUNTING = """#!/bin/sh
 /usr/bin/sacctmgr "$@" > /run/sacctmgr.said 2>&1
 status=$?
 cat /run/sacctmgr.said
-if grep -qF 'Job(s) active' /run/sacctmgr.said; then
+if grep -qF 'active, cancel' /run/sacctmgr.said; then
     echo refused >> /run/refusals
     mariadb slurm_acct_db --execute='UPDATE demo_job_table SET state = 4, time_end = time_submit WHERE time_end = 0'
 fi
