@@ -14,6 +14,7 @@ from oci.core import models
 from gpucluster.localcloud.compute.pools import next_to_terminate
 from gpucluster.localcloud.state.store import Resource
 from tests.localcloud.api_harness import Api, running
+from tests.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +39,10 @@ def test_a_member_that_is_terminated_is_replaced(api: Api, subnet: Any, configur
     lost = api.members(network.id)[0]
     api.compute.terminate_instance(lost.id)
     api.wait(api.compute.get_instance, lost.id, "TERMINATED")
+    # The pool is still RUNNING at that moment.
+    wait_for("there is another member", lambda: {one.id for one in api.members(network.id)} - {lost.id})
     api.wait(api.management.get_cluster_network, network.id, "RUNNING")
-    replacement = api.members(network.id)
-    assert len(replacement) == 1
-    assert replacement[0].id != lost.id
+    assert len(api.members(network.id)) == 1
     api.management.terminate_cluster_network(network.id)
     api.wait(api.management.get_cluster_network, network.id, "TERMINATED")
 
