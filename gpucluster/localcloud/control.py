@@ -39,6 +39,7 @@ _LOCK_DEADLINE = 2 * _STOP_DEADLINE + _START_DEADLINE
 _LOG_LIMIT = 10 * 1024 * 1024  # bytes; a larger log is renamed at the next start
 _LEAST_SPACE = 1024 * 1024  # bytes that a start needs at least
 _LOG_TAIL = 15  # lines that go into the message of a failed start
+_ELSEWHERE_TIMEOUT = 30.0  # seconds; without an answer a server is started here
 _LOOK_TIMEOUT = 10.0  # seconds in which the server lists its containers
 _POLL = 0.05
 # The content of a home; `purge` removes these names and nothing else.
@@ -140,7 +141,7 @@ def elsewhere(home: Path) -> bool:
         endpoint = str(json.loads((home / "endpoint.json").read_text())["endpoint"])
         credentials = configparser.ConfigParser(interpolation=None)
         credentials.read_string((home / "credentials" / "config").read_text())
-        return _health(endpoint).get("tenancy") == credentials["DEFAULT"]["tenancy"]
+        return _health(endpoint, timeout=_ELSEWHERE_TIMEOUT).get("tenancy") == credentials["DEFAULT"]["tenancy"]
     except (OSError, ValueError, KeyError, TypeError, configparser.Error):
         return False
 
