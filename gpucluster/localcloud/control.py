@@ -32,15 +32,15 @@ from gpucluster.localcloud.state.names import HEALTH, LOOK
 from gpucluster.paths import import_root, make_private, write_private
 from gpucluster.waiting import wait_until
 
-_START_DEADLINE = 180.0  # seconds; a recovery may remove many containers first
+_START_DEADLINE = 180.0  # seconds; a recovery may remove many containers first, on a machine that is busy
 _STOP_DEADLINE = 60.0  # seconds; the server first finishes the launches in progress
 # Seconds for another start or stop, which may replace a server that does not end by itself.
 _LOCK_DEADLINE = 2 * _STOP_DEADLINE + _START_DEADLINE
 _LOG_LIMIT = 10 * 1024 * 1024  # bytes; a larger log is renamed at the next start
 _LEAST_SPACE = 1024 * 1024  # bytes that a start needs at least
 _LOG_TAIL = 15  # lines that go into the message of a failed start
-_ELSEWHERE_TIMEOUT = 30.0  # seconds; without an answer a server is started here
 _LOOK_TIMEOUT = 10.0  # seconds in which the server lists its containers
+_ELSEWHERE_TIMEOUT = 10.0  # seconds in which a server answers that no process here shows to be alive
 _POLL = 0.05
 # The content of a home; `purge` removes these names and nothing else.
 _CONTENTS = (
