@@ -153,7 +153,7 @@ def elastic_nodes_up(
     if not spec.elastic_pools:
         return []
     if spec.slurm.enabled:
-        rows = controller.slurm_nodes(timeout=_FIRST_SECONDS)
+        rows = controller.slurm_nodes()
         up = [row["node"] for row in rows if not set(row["state"]) & _NOT_UP]
     else:
         up = [str(row["node"]) for row in kubernetes_nodes()]

@@ -62,7 +62,6 @@ def run(step: Step, folder: Path, env: Mapping[str, str]) -> subprocess.Complete
     assert not missing, f"a test has to set {missing}"
     command = ["bash", *step.flags, "-c", step.script]
     surroundings = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], **known, **env}
-    patience = 6 * PATIENCE_S  # an apply takes as many minutes as the machine is busy
     return subprocess.run(
-        command, cwd=folder, env=surroundings, capture_output=True, text=True, check=False, timeout=patience
-    )
+        command, cwd=folder, env=surroundings, capture_output=True, text=True, check=False, timeout=4 * PATIENCE_S
+    )  # fmt: skip

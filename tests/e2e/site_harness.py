@@ -316,7 +316,7 @@ def worked_example(name: str) -> str:
 
 
 def container_of(site: Site, host: str) -> str:
-    """The name of the container of a host that is no member of an instance pool: these have names of the cloud's."""
+    """The name of the container of a host. One of an instance pool has another name, which the cloud gives it."""
     (found,) = [name for name in container_names(site.home) if f"-{host}-" in name]
     return found
 

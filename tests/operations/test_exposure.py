@@ -45,8 +45,7 @@ class Double(ControllerDouble):
     def hosts(self) -> tuple[SavedHost, ...]:
         return tuple(SavedHost(name, "10.77.0.2", f"ocid1.instance.test..{name}") for name in self._hosts)
 
-    def slurm_nodes(self, *, timeout: float) -> list[dict[str, str]]:
-        assert timeout >= 30, "who asks all hosts does not give Slurm up after seconds"
+    def slurm_nodes(self) -> list[dict[str, str]]:
         return [{"node": name, "state": state, "partition": "cpu"} for name, state in self._states.items()]
 
 
@@ -107,7 +106,7 @@ def test_elastic_nodes_that_are_up_are_asked_too() -> None:
 
 
 def test_permanent_hosts_are_asked_although_slurm_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    def silent(_double: Double, **_: float) -> list[dict[str, str]]:
+    def silent(_double: Double) -> list[dict[str, str]]:
         raise ToolError("Slurm gives no answer: slurmctld is not reached")
 
     monkeypatch.setattr(Double, "slurm_nodes", silent)
