@@ -257,12 +257,14 @@ def _answer(connection: socket.socket, loaded: Loaded) -> NoReturn:
 
 
 def _leave_session() -> None:
-    """Move this process out of the login that has begun the run, into a scope of its own.
+    """Move this process out of the login that has begun the run, if one has, into a scope of its own.
 
     Where the kernel has no numbers of sessions, as in a container, systemd-logind counts from 1 again after a restart,
     and base restarts it. A later login then gets the name of this one, logind can't start its scope, and stops what it
     finds under the name: this server, with the task that it runs.
     """
+    if "/session-" not in _group():
+        return  # in a service, with which it is to end
     scope = f"gpucluster-fork-{os.getpid()}.scope"
     manager = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
     words = ("ssa(sv)a(sa(sv))", scope, "fail", "1", "PIDs", "au", "1", str(os.getpid()), "0")
@@ -270,8 +272,13 @@ def _leave_session() -> None:
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         subprocess.run(["busctl", "call", *manager, "StartTransientUnit", *words], check=True, timeout=MOVE_SECONDS)
         # The answer is that of the request. A task that comes earlier would still be in the login's scope.
-        while scope not in Path("/proc/self/cgroup").read_text(encoding="utf-8") and time.monotonic() < until:
+        while scope not in _group() and time.monotonic() < until:
             time.sleep(0.02)
+
+
+def _group() -> str:
+    """The control groups of this process, among them the path of its unit of systemd."""
+    return Path("/proc/self/cgroup").read_text(encoding="utf-8")
 
 
 def _name(name: str) -> None:
