@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from typing import Any
 
 import pytest
@@ -73,8 +74,6 @@ sn: alice
 SERVICE, TIMER = "gpucluster-backup.service", "gpucluster-backup.timer"
 FOLDER = f"{HOMES}/.gpucluster-backups/demo"
 METRICS = "/var/lib/gpucluster/metrics"
-#: Half a day away: the timer must not make a backup of its own meanwhile.
-TIME = f"{datetime.now(UTC) + timedelta(hours=12):%H:%M}"
 
 
 @pytest.fixture(scope="module")
@@ -90,9 +89,15 @@ def node() -> Iterator[Booted]:
         yield host
 
 
+@cache
+def calendar() -> str:
+    """A time half a day away: the timer must not make a backup of its own meanwhile."""
+    return f"{datetime.now(UTC) + timedelta(hours=12):%H:%M}"
+
+
 def apply(node: Booted, *, scheduled: bool, **changes: Any) -> Played:
     schedule = {
-        "certificate": node.read("/root/certificate.pem").strip(), "calendar": TIME, "keep": 2, "directory": None,
+        "certificate": node.read("/root/certificate.pem").strip(), "calendar": calendar(), "keep": 2, "directory": None,
         "overdue_hours": 48,
     }  # fmt: skip
     wanted = {"people_backup_schedule": {**schedule, **changes} if scheduled else None}
@@ -125,7 +130,7 @@ def test_a_backup_is_made_in_the_sandbox_and_the_setting_goes_without_it(node: B
     assert apply(node, scheduled=True).changed == 1
     assert apply(node, scheduled=True).changed == 0
     assert node.sh(f"systemctl is-active {TIMER}; systemctl is-enabled {TIMER}").split() == ["active", "enabled"]
-    assert f"{TIME}:00" in node.sh(f"systemctl show --property=TimersCalendar {TIMER}")
+    assert f"{calendar()}:00" in node.sh(f"systemctl show --property=TimersCalendar {TIMER}")
 
     assert start(node) == "success", journal(node)
     (name,) = node.sh(f"ls -A {FOLDER}").split()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -152,9 +153,20 @@ def test_what_sssd_refuses_is_not_installed(host: Booted) -> None:
     assert (host.read("/etc/sssd/sssd.conf"), host.sh("systemctl is-active sssd").strip()) == (before, "active")
 
 
-def test_a_check_that_has_closed_its_output_is_waited_for() -> None:
+def test_a_check_that_has_closed_its_output_has_all_the_time_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     trials = load("module_utils/gpucluster_trials.py")
-    assert trials._watch(["sh", "-c", "echo wrong; exec >&- 2>&-; sleep 1.5; exit 3"], None) == (3, "wrong\n")
+    original, limits = subprocess.Popen.wait, []
+
+    def wait(process: Any, timeout: float | None = None) -> int:
+        limits.append(timeout)
+        return original(process, timeout)
+
+    monkeypatch.setattr(subprocess.Popen, "wait", wait)
+    monkeypatch.setattr(trials, "TRIAL_SECONDS", 10_000.0)
+    assert trials._watch(["sh", "-c", "echo wrong; exec >&- 2>&-; exit 3"], None) == (3, "wrong\n")
+    (limit,) = limits
+    assert limit is not None
+    assert limit > 5000
 
 
 @pytest.mark.parametrize(
