@@ -232,6 +232,16 @@ def test_the_reason_of_a_failed_task(case: str) -> None:
     assert runner._reason(result) == words
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("said", "words"), [("echo sudo is away > /proc/$PPID/fd/2; ", "sudo is away"), ("", "Killed")]
+)
+def test_what_a_module_has_printed_that_gave_no_answer(play: Callable[..., Any], said: str, words: str) -> None:
+    """Ansible itself reports that it found no JSON."""
+    with pytest.raises(AnsibleError, match=words):
+        play(f"- ansible.builtin.shell: '{said}kill -KILL $PPID'")
+
+
 @pytest.mark.usefixtures("play")
 @pytest.mark.slow
 def test_a_host_that_can_not_be_reached_and_one_whose_task_failed_are_both_named(tmp_path: Path) -> None:
