@@ -186,11 +186,14 @@ def test_who_is_disabled_has_no_access_and_no_pods(kubernetes: KubernetesSite, a
         alice.kubectl("wait", "--for=condition=Ready", "pod/left", f"--timeout={PATIENCE_S:.0f}s")
         kubernetes.good("user", "disable", "alice")
         try:
-            refused = alice.try_kubectl("get", "pods")
-            assert "forbidden" in refused.stderr.lower()
+            # The API server learns of it a moment after what grants her rights is gone.
+            kubernetes.until(
+                "she has no access", lambda: "forbidden" in alice.try_kubectl("get", "pods").stderr.lower()
+            )
             kubernetes.until("her pods are gone", lambda: not kubernetes.get("pods", f"--namespace={SPACE}")["items"])
         finally:
             kubernetes.good("user", "enable", "alice")
+        kubernetes.until("she has access again", lambda: alice.try_kubectl("get", "pods").returncode == 0)
         assert alice.kubectl("get", "pods") == ""
 
 
