@@ -108,13 +108,21 @@ def test_the_next_apply_converges_and_every_check_passes(site: Site) -> None:
 
 def test_exposure_says_what_each_host_runs(site: Site) -> None:
     """Debian's Slurm is a question to Debian, and not a finding. The kernel is that of this machine."""
-    code, events = site.run("exposure")
-    hosts = {host["host"]: host for host in events[-1]["data"]["hosts"]}
+    code, hosts = -1, dict[str, Any]()
+
+    def answered() -> bool:
+        nonlocal code, hosts
+        code, events = site.run("exposure")
+        hosts = {host["host"]: host for host in events[-1]["data"].get("hosts", ())}
+        return bool(hosts) and not any(host["error"] for host in hosts.values())
+
+    # A host gets five seconds for its connection.
+    site.until("each host has said what it runs", answered)
     faults = [fault for host in hosts.values() for fault in host["faults"]]
-    assert code == any(fault["standing"] == "known" for fault in faults), events[-1]
+    assert code == any(fault["standing"] == "known" for fault in faults), hosts
     assert set(hosts) == {CONTROLLER, *NODES}
     for host in hosts.values():
-        assert (host["error"], host["system"].partition("-")[0]) == ("", "debian"), host
+        assert host["system"].partition("-")[0] == "debian", host
         found = {each["product"]: each for each in host["installed"]}
         assert {"slurm", "kernel"} <= set(found), host
         assert found["slurm"]["package"].startswith("slurm"), host
@@ -132,7 +140,9 @@ def test_a_support_bundle_has_every_host_and_none_of_the_secrets(site: Site) -> 
     assert len(authtok) > 10
     munge = site.root(CONTROLLER, "base64 -w0 /etc/munge/munge.key")
     site.root(NODES[0], f"systemd-run --quiet --wait --unit=gpucluster-planted echo bare {authtok} and {munge} here")
-    site.root(NODES[0], "journalctl --sync")
+    # The command gives up connections soon, and shares these.
+    for host in (CONTROLLER, *NODES):
+        site.root(host, "journalctl --sync")
     data = site.good("support-bundle", str(site.folder / "running.tar.gz"))
     assert data["hosts"] == dict.fromkeys((CONTROLLER, *NODES), ""), data["not_collected"]
     texts = texts_of(site.folder / "running.tar.gz")
