@@ -143,7 +143,7 @@ def test_a_support_bundle_has_every_host_and_none_of_the_secrets(site: Site) -> 
     # The command gives up connections soon, and shares these.
     for host in (CONTROLLER, *NODES):
         site.root(host, "journalctl --sync")
-    data = site.good("support-bundle", str(site.folder / "running.tar.gz"))
+    data = site.good("support-bundle", "--timeout", "600", str(site.folder / "running.tar.gz"))
     assert data["hosts"] == dict.fromkeys((CONTROLLER, *NODES), ""), data["not_collected"]
     texts = texts_of(site.folder / "running.tar.gz")
     for name, content in texts.items():
