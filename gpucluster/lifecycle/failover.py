@@ -37,6 +37,8 @@ from gpucluster.workspace.run import Run
 RELEASE_SECONDS = 60.0
 # For all questions to Slurm, and for one of them: without an answer scontrol itself gives up after 30.
 _PING_SECONDS, _ONE_PING_SECONDS = 120.0, 40.0
+# For all tries to reach the standby: ssh gives up one that takes ten, which a busy host may need.
+_REACH_SECONDS = 30.0
 _POLL = 0.5
 _UP = "UP"
 # Paths in a message, of those that differ.
@@ -243,11 +245,17 @@ class Failover:
                 hint="Start it in the console of the cloud, or run: gpucluster apply",
             )
         self._hosts.locate_with(target)
-        argv = self._ssh_client().argv(target.controller.name, ["true"])
-        answer = process.run(argv, check=False, timeout=60.0)
-        if answer.returncode != 0:
+        argv, why = self._ssh_client().argv(target.controller.name, ["true"]), ""
+
+        def answers() -> bool:
+            nonlocal why
+            answer = process.run(argv, check=False, timeout=60.0)
+            why = answer.stderr.strip()
+            return answer.returncode == 0
+
+        if not wait_until(answers, _REACH_SECONDS, _POLL):
             raise ToolError(
-                f"the standby does not answer: {answer.stderr.strip()}. Nothing was changed",
+                f"the standby does not answer: {why}. Nothing was changed",
                 where=ocid,
                 hint="Look at it in the console of the cloud, and run: gpucluster apply",
             )

@@ -361,8 +361,13 @@ def test_a_volume_that_nobody_has_goes_to_the_standby_after_the_fence(make: Call
     ],
 )
 def test_a_standby_that_could_not_go_on_changes_nothing(
-    make: Callable[[Model], Failover], change: Callable[[Any], Any], error: type[Exception], text: str
+    make: Callable[[Model], Failover],
+    change: Callable[[Any], Any],
+    error: type[Exception],
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("gpucluster.lifecycle.failover._REACH_SECONDS", 0.0)
     model: Any = Model()
     change(model)
     before = dict(model.values["service"])
@@ -388,6 +393,23 @@ def test_slurm_that_does_not_answer_is_an_error_and_the_failover_is_not_over(
     with pytest.raises(ToolError, match="Slurm does not answer"):
         failover.fail_over(model, RUN)
     assert model.values["service"]["begun"]
+
+
+def test_a_standby_that_answers_late_goes_on(
+    make: Callable[[Model], Failover], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model: Any = Model()
+    failover, tries = make(model), []
+
+    def late(argv: list[str], **how: Any) -> Completed:
+        tries.append(argv[1])
+        return Completed((), 255, "", "timed out") if tries == ["true"] else model.ssh(argv, **how)
+
+    monkeypatch.setattr("gpucluster.lifecycle.failover._POLL", 0.0)
+    monkeypatch.setattr(process, "run", late)
+    failover.fail_over(model, RUN)
+    assert tries[:2] == ["true", "true"]
+    over(model)
 
 
 def test_slurm_that_answers_the_second_question_has_answered(
