@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from gpucluster.errors import EXIT_UNCONFIRMED
 from gpucluster.localcloud import control
 from gpucluster.localcloud.engine import containers as engine
 from gpucluster.localcloud.engine import link_local
@@ -168,6 +169,23 @@ class Site:
         code, events = self.run(*words)
         assert code == 0, self._why(words, events)
         return events[-1]["data"], [event["message"] for event in events if event["kind"] == "log"]
+
+    def confirmed(self, *words: str) -> list[dict[str, Any]]:
+        """The results of a change of users, the last one with the answer of each host.
+
+        A host that is busy for some seconds does not confirm a change, and the hint is to ask again.
+        """
+        results: list[dict[str, Any]] = []
+
+        def by_all() -> bool:
+            code, events = self.run(*words)
+            assert code in (0, EXIT_UNCONFIRMED), self._why(words, events)
+            data = events[-1]["data"]
+            results.append(data if code == 0 else data["done"])
+            return code == 0
+
+        wait_for(f"each host confirms: {' '.join(words)}", by_all, state=lambda: results)
+        return results
 
     # ---- on the hosts: ssh as `apply` has configured it, without the command, which takes a second of processor time
 

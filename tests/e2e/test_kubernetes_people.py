@@ -171,7 +171,7 @@ def test_a_user_on_the_controller_makes_a_kubeconfig_themselves(kubernetes: Kube
             said = kubernetes.on(kubernetes.controller, "sh", "-c", command)
             assert said.endswith("refused\n"), said
             assert "no user of the cluster's directory" in said
-        kubernetes.good("user", "disable", "alice")
+        kubernetes.confirmed("user", "disable", "alice")
         again = kubernetes.on(
             kubernetes.controller, "sh", "-c", "runuser -u alice -- gpucluster-kubeconfig - 2>&1 || true"
         )
@@ -184,7 +184,7 @@ def test_a_user_on_the_controller_makes_a_kubeconfig_themselves(kubernetes: Kube
 def test_who_is_disabled_has_no_access_and_no_pods(kubernetes: KubernetesSite, alice: Person) -> None:
     with alice.having(_pod("left", *SLEEP)):
         alice.kubectl("wait", "--for=condition=Ready", "pod/left", f"--timeout={PATIENCE_S:.0f}s")
-        kubernetes.good("user", "disable", "alice")
+        kubernetes.confirmed("user", "disable", "alice")
         try:
             # The API server learns of it a moment after what grants her rights is gone.
             kubernetes.until(

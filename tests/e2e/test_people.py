@@ -20,7 +20,6 @@ from typing import Any
 
 import pytest
 
-from gpucluster.errors import EXIT_UNCONFIRMED
 from tests.e2e.site_harness import ALONE, ENDLESS, NETWORK, PATIENCE_TO_BUILD_S, Site, all_pass, containers
 from tests.waiting import PATIENCE_S, wait_for
 
@@ -85,23 +84,6 @@ class Folk(Site):
         assert done.returncode == 0, done.stdout + done.stderr
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])["data"]
         return found
-
-    def confirmed(self, *words: str) -> list[dict[str, Any]]:
-        """The results of a change of users, the last one with the answer of each host.
-
-        A host that is busy for some seconds does not confirm a change, and the hint is to ask again.
-        """
-        results: list[dict[str, Any]] = []
-
-        def by_all() -> bool:
-            code, events = self.run(*words)
-            assert code in (0, EXIT_UNCONFIRMED), self._why(words, events)
-            data = events[-1]["data"]
-            results.append(data if code == 0 else data["done"])
-            return code == 0
-
-        wait_for(f"each host confirms: {' '.join(words)}", by_all, state=lambda: results)
-        return results
 
     def lets_in(self, name: str, host: str) -> None:
         self.until(f"{host} lets {name} in", lambda: self.person(name, "true", host).returncode == 0)
@@ -771,7 +753,7 @@ def test_a_damaged_backup_changes_nothing(site: Folk, backup: Path) -> None:
 def test_a_restore_brings_back_what_was_lost(site: Folk, backup: Path) -> None:
     before = state_of(site)
     uid = site.good("user", "add", "eve")["user"]["uid"]
-    site.good("user", "remove", "dora")
+    site.confirmed("user", "remove", "dora")
     site.sh("rm -rf /mnt/home/dora /mnt/home/eve")
     site.sh("systemctl stop slurmctld slurmdbd; mariadb --execute='DROP DATABASE slurm_acct_db'")
     done = site.good("restore", str(backup))
