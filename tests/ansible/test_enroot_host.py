@@ -203,7 +203,8 @@ def test_it_comes_back(cluster: Cluster) -> None:
 @pytest.mark.slurm
 def test_slurm_runs_the_prolog_before_the_first_step() -> None:
     with SlurmHarness(
-        (SlurmPool("n", 1, cloud=False),), extra={"Prolog": PROLOG, "PrologFlags": "Alloc"}
+        (SlurmPool("n", 1, cloud=False),),
+        extra={"Prolog": PROLOG, "PrologFlags": "Alloc", "AuthInfo": "cred_expire=120"},
     ) as slurm_harness:
         slurm_harness.run("mkdir", "-p", PROLOG.rpartition("/")[0], "/mnt/localdisk")
         slurm_harness.write(PROLOG, render("enroot", "prolog-enroot", known(container="podman")))
