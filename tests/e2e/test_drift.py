@@ -387,10 +387,11 @@ def test_a_host_that_is_off_is_named_and_one_that_does_not_answer_is_not_clean(s
     _kept_lines(site)
     api.compute.instance_action(instance, "START")
     wait_for("it runs", lambda: api.compute.get_instance(instance).data.lifecycle_state == "RUNNING")
-    # For Slurm it may have been idle all the time: a node has minutes to answer. And sshd answers before all runs.
+    # For Slurm it may have been idle all the time: a node has minutes to answer. And sshd answers before all runs. The
+    # name of a host that is off is not in the configuration of ssh: drift writes it again.
+    site.until("it is seen again", lambda: drift(site)[1]["unseen"] == [])
     booted = ("running", "degraded")
     site.until("it has booted", lambda: site.ssh(NODE, "systemctl is-system-running").stdout.strip() in booted)
-    site.until("it is seen again", lambda: drift(site)[1]["unseen"] == [])
     site.until("it takes jobs", lambda: site.root(CONTROLLER, f"sinfo -h -n {NODE} -o %T") == "idle")
     clean(site)
     # The next round goes on behind the last line, in the journal of another boot.
