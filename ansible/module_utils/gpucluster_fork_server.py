@@ -22,6 +22,7 @@ import os
 import select
 import signal
 import socket
+import subprocess
 import sys
 import time
 import types
@@ -40,6 +41,8 @@ CLIENT = Path("/usr/local/lib/gpucluster/ansible-python")
 # Longer than nodes wait for the controller's tasks. It looks more often whether a later run has started another server.
 IDLE_SECONDS = 600
 LOOK_SECONDS = 10
+# At most, until systemd has moved the server. The first task waits for it.
+MOVE_SECONDS = 20
 STARTED = b"s"
 PACKAGE = "ansible"
 
@@ -70,6 +73,8 @@ try:
     status = server.recv(1)
 except OSError:
     status = b""
+if not status:
+    os.write(2, b"the process that ran this task was ended\\n")
 os._exit(status[0] if status else 1)
 """
 
@@ -215,6 +220,7 @@ def _serve(listener: socket.socket, loaded: Loaded) -> NoReturn:
     """Fork for each connection, until none came for a while, or a later run has started another server."""
     Loaded.server = os.getpid()
     _name("gpucluster-fork")
+    _leave_session()
     # The kernel collects the children that have ended.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     own = SOCKET.stat().st_ino
@@ -248,6 +254,31 @@ def _answer(connection: socket.socket, loaded: Loaded) -> NoReturn:
         connection.sendall(bytes([status & 0xFF]))
     finally:
         os._exit(status)
+
+
+def _leave_session() -> None:
+    """Move this process out of the login that has begun the run, if one has, into a scope of its own.
+
+    Where the kernel has no numbers of sessions, as in a container, systemd-logind counts from 1 again after a restart,
+    and base restarts it. A later login then gets the name of this one, logind can't start its scope, and stops what it
+    finds under the name: this server, with the task that it runs.
+    """
+    if "/session-" not in _group():
+        return  # in a service, with which it is to end
+    scope = f"gpucluster-fork-{os.getpid()}.scope"
+    manager = ("org.freedesktop.systemd1", "/org/freedesktop/systemd1", "org.freedesktop.systemd1.Manager")
+    words = ("ssa(sv)a(sa(sv))", scope, "fail", "1", "PIDs", "au", "1", str(os.getpid()), "0")
+    until = time.monotonic() + MOVE_SECONDS
+    with contextlib.suppress(OSError, subprocess.SubprocessError):
+        subprocess.run(["busctl", "call", *manager, "StartTransientUnit", *words], check=True, timeout=MOVE_SECONDS)
+        # The answer is that of the request. A task that comes earlier would still be in the login's scope.
+        while scope not in _group() and time.monotonic() < until:
+            time.sleep(0.02)
+
+
+def _group() -> str:
+    """The control groups of this process, among them the path of its unit of systemd."""
+    return Path("/proc/self/cgroup").read_text(encoding="utf-8")
 
 
 def _name(name: str) -> None:

@@ -36,7 +36,8 @@ TRIAL_SPEC: dict[str, dict[str, Any]] = {
     "hint": {"type": "str", "default": "Correct the setting and run again"},
 }
 # A daemon that takes longer than this to read its configuration is accepted: the start of the real one decides.
-TRIAL_SECONDS = 15.0
+# A check of sudo's or sshd's files has no start after it, so it gets all the time that a busy host may take.
+TRIAL_SECONDS = 60.0
 # Some mistakes end a daemon only after it has reported that it is up. It must run on for so long, and for as long as it
 # took to come up: on a busy machine everything takes longer.
 STEADY_SECONDS = 0.3
@@ -135,20 +136,23 @@ def _watch(argv: list[str], up: str | None) -> tuple[int, str]:
     )
     assert process.stdout is not None
     begun = time.monotonic()
-    output, deadline, steady = b"", begun + TRIAL_SECONDS, False
+    output, deadline, steady, closed = b"", begun + TRIAL_SECONDS, False, False
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)
         while time.monotonic() < deadline:
             if selector.select(timeout=max(0.0, deadline - time.monotonic())):
                 part = os.read(process.stdout.fileno(), 65536)
                 if not part:
+                    closed = True
                     break
                 output += part
             if up and not steady and re.search(up, output.decode(errors="replace")):
                 now = time.monotonic()
                 steady, deadline = True, now + max(STEADY_SECONDS, now - begun)
+    # Who has closed its output is about to end, and its status decides.
+    left = max(1.0, deadline - time.monotonic()) if closed else 0.0
     try:
-        code = process.wait(timeout=max(0.0, min(1.0, deadline - time.monotonic())))
+        code = process.wait(timeout=left)
     except subprocess.TimeoutExpired:
         code = 0
         os.killpg(process.pid, signal.SIGKILL)

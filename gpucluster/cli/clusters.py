@@ -45,6 +45,9 @@ if TYPE_CHECKING:
     from gpucluster.cluster import Cluster
     from gpucluster.terraform.plan import ResourceChange
 
+#: How many pools `validate` names.
+_MOST_POOLS = 20
+
 DRAIN_NODES = click.option(
     "--drain-timeout", type=click.FloatRange(min=0), metavar="SECONDS",
     help="How long to wait for jobs on nodes that are replaced. 0: requeue or cancel them. Default: an hour.",
@@ -149,11 +152,13 @@ def validate(context: Context) -> None:
             name: f"{pool.count} to {pool.max_count}" if pool.elastic else pool.count
             for name, pool in spec.pools.items()
         }
-        pools = ", ".join(f"{name} ({counts[name]} x {pool.shape})" for name, pool in spec.pools.items())
+        pools = [f"{name} ({counts[name]} x {pool.shape})" for name, pool in spec.pools.items()]
+        more = [f"and {len(pools) - _MOST_POOLS} more"] if len(pools) > _MOST_POOLS else []
+        named = ", ".join([*pools[:_MOST_POOLS], *more])
         reporter.result(
             {"command": "validate", "file": str(context.file), "name": spec.name, "warnings": list(notes)},
             "\n".join(
-                [f"{context.file} is valid: cluster {spec.name}, pools {pools}", *(f"! {note}" for note in notes)]
+                [f"{context.file} is valid: cluster {spec.name}, pools {named}", *(f"! {note}" for note in notes)]
             ),
         )
 

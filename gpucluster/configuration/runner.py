@@ -31,7 +31,10 @@ from gpucluster.text import printable
 
 FORKS = 20
 # Messages of Ansible that only report that a program failed.
-_GENERIC = ("non-zero return code", "module failure", "all items completed", "one or more items failed")
+_GENERIC = (
+    *("non-zero return code", "module failure", "module result deserialization failed"),
+    *("all items completed", "one or more items failed"),
+)
 _SHOWN = 1600  # characters of a reason: a rollback has the end of a daemon's journal
 # With ssh gone, what a task has started on a host may go on for a while.
 _STOPPED = (

@@ -22,9 +22,8 @@ SECONDS = 60.0
 MOST_NAMED = 5
 
 _AT_A_TIME = 32
-# sshd that reads its keys again does not listen for a moment.
-_TRIES = 3
-_PAUSE_SECONDS = 1.0
+# sshd that reads its keys again does not listen until it is done: on a busy host, for seconds. Before each further try:
+_PAUSES_SECONDS = (1.0, 2.0, 4.0, 8.0)
 # How ssh ends its message about a host that is off.
 _UNREACHABLE = ("timed out", "no route to host")
 _LONGEST_REASON = 300
@@ -199,9 +198,8 @@ class ReachableHosts:
         """
         answers = {name: Answer("", self.gone[name]) for name in names if name in self.gone}
         silent = [name for name in names if name not in self.gone]
-        for attempt in range(_TRIES):
-            if attempt:
-                time.sleep(_PAUSE_SECONDS)
+        for pause in (0.0, *_PAUSES_SECONDS):
+            time.sleep(pause)
             there = {name: self.logins[name] for name in silent if name in self.logins}
             answers.update(answers_of(there, self.key, words, seconds, text_by_host))
             if self.here in silent:

@@ -51,7 +51,7 @@ _STILL = frozenset({LifecycleState.STOPPED, LifecycleState.TERMINATED})
 class _OneRequestEach(CloudAccess):
     """Clients that give up soon: what was decided from must not be old when a request arrives."""
 
-    def client(self, service: str, name: str, *, timeout: float | None = _REQUEST_SECONDS) -> Any:
+    def client(self, service: str, name: str, *, timeout: float | None = None) -> Any:
         return super().client(service, name, timeout=timeout or _REQUEST_SECONDS)
 
 

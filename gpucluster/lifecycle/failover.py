@@ -16,7 +16,7 @@ from typing import Any
 from gpucluster import process
 from gpucluster.cloud.power import InstancePower
 from gpucluster.cloud.service_move import ServiceMove
-from gpucluster.errors import InputError, ToolError
+from gpucluster.errors import InputError, ProcessError, ToolError
 from gpucluster.events import Sink, info, warn
 from gpucluster.handover import Outputs, ServiceRecord
 from gpucluster.handover.networks import cluster_networks
@@ -32,10 +32,13 @@ from gpucluster.terraform.runner import Terraform
 from gpucluster.waiting import wait_until
 from gpucluster.workspace.run import Run
 
-# Seconds that the services of a host that answers get to end. What they have not written then is lost with the fence,
-# as with a host that does not answer.
-RELEASE_SECONDS = 20.0
-_PING_SECONDS = 60.0
+# Seconds that the services of a host that answers get to end: a busy one needs half a minute. What they have not
+# written then is lost with the fence, as with a host that does not answer.
+RELEASE_SECONDS = 60.0
+# For all questions to Slurm, and for one of them: without an answer scontrol itself gives up after 30.
+_PING_SECONDS, _ONE_PING_SECONDS = 120.0, 40.0
+# For all tries to reach the standby: ssh gives up one that takes ten, which a busy host may need.
+_REACH_SECONDS = 30.0
 _POLL = 0.5
 _UP = "UP"
 # Paths in a message, of those that differ.
@@ -242,11 +245,17 @@ class Failover:
                 hint="Start it in the console of the cloud, or run: gpucluster apply",
             )
         self._hosts.locate_with(target)
-        argv = self._ssh_client().argv(target.controller.name, ["true"])
-        answer = process.run(argv, check=False, timeout=60.0)
-        if answer.returncode != 0:
+        argv, why = self._ssh_client().argv(target.controller.name, ["true"]), ""
+
+        def answers() -> bool:
+            nonlocal why
+            answer = process.run(argv, check=False, timeout=60.0)
+            why = answer.stderr.strip()
+            return answer.returncode == 0
+
+        if not wait_until(answers, _REACH_SECONDS, _POLL):
             raise ToolError(
-                f"the standby does not answer: {answer.stderr.strip()}. Nothing was changed",
+                f"the standby does not answer: {why}. Nothing was changed",
                 where=ocid,
                 hint="Look at it in the console of the cloud, and run: gpucluster apply",
             )
@@ -297,7 +306,10 @@ class Failover:
         argv = self._ssh_client().argv(deployment.controller.name, ["scontrol ping"])
 
         def answers() -> bool:
-            result = process.run(argv, check=False, timeout=30.0)
+            try:
+                result = process.run(argv, check=False, timeout=_ONE_PING_SECONDS)
+            except ProcessError:
+                return False  # it did not end: the next question may be answered
             return result.returncode == 0 and _UP in result.stdout
 
         if not wait_until(answers, _PING_SECONDS, _POLL):

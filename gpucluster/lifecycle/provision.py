@@ -34,6 +34,7 @@ from gpucluster.lifecycle.automatic_failover import require_followed
 from gpucluster.lifecycle.backup_certificate import require_valid_certificate
 from gpucluster.lifecycle.bake import Baking
 from gpucluster.lifecycle.data_guard import DELETE_DATA_HINT
+from gpucluster.lifecycle.disk_sizes import refuse_smaller
 from gpucluster.lifecycle.distribution import Distributions
 from gpucluster.lifecycle.downloads import Downloads
 from gpucluster.lifecycle.elastic_teardown import ElasticTeardown
@@ -348,6 +349,7 @@ class Provisioning:
         survey = self._survey(terraform)
         with self._adoption.adopting(terraform, survey):
             plan = self._distributions.plan(terraform, with_values=True)
+        refuse_smaller(plan)
         scaling = self._resizing.scaling(terraform, plan)
         return replace(plan, changes=(*plan.changes, *self._adoption.removals(survey))), scaling
 
@@ -610,6 +612,7 @@ class Provisioning:
         if consent.replace_controller:
             _check_no_other_host(plan)
         _check_service(plan, terraform)
+        refuse_smaller(plan)
         lost = lost_homes(plan)
         if lost and not consent.delete_data:
             raise DataGuardError(

@@ -32,12 +32,15 @@ from gpucluster.localcloud.state.names import HEALTH, LOOK
 from gpucluster.paths import import_root, make_private, write_private
 from gpucluster.waiting import wait_until
 
-_START_DEADLINE = 90.0  # seconds; a recovery may remove many containers first
+_START_DEADLINE = 180.0  # seconds; a recovery may remove many containers first, on a machine that is busy
 _STOP_DEADLINE = 60.0  # seconds; the server first finishes the launches in progress
+# Seconds for another start or stop, which may replace a server that does not end by itself.
+_LOCK_DEADLINE = 2 * _STOP_DEADLINE + _START_DEADLINE
 _LOG_LIMIT = 10 * 1024 * 1024  # bytes; a larger log is renamed at the next start
 _LEAST_SPACE = 1024 * 1024  # bytes that a start needs at least
 _LOG_TAIL = 15  # lines that go into the message of a failed start
 _LOOK_TIMEOUT = 10.0  # seconds in which the server lists its containers
+_ELSEWHERE_TIMEOUT = 10.0  # seconds in which a server answers that no process here shows to be alive
 _POLL = 0.05
 # The content of a home; `purge` removes these names and nothing else.
 _CONTENTS = (
@@ -98,7 +101,7 @@ def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -
 
     Raises:
         EnvironmentFault: the server did not start; the hint has the last lines of its log.
-        LockedError: another start or stop has been in progress for 90 seconds.
+        LockedError: another start or stop has been in progress for five minutes.
     """
     report = on_event or ignore
     if elsewhere(home):
@@ -106,13 +109,17 @@ def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -
     make_private(home)
     with _start_lock(home):
         record = _record(home)
-        if record is not None and _is_other_version(record):
+        if record is not None:
+            # It may be slow to answer: only its answer has its version.
+            record, health = _await_answer(home, record.pid)
+        if record is not None and health.get("code") != source.digest():
+            # Its instances continue to run meanwhile. It may lack what this version asks for.
             report(Event(EventKind.RESOURCE, "local cloud", "replacing", "its API server is of another version"))
             _end(home, record)
             record = None
         if record is not None:
             # endpoint.json, which other programs read, may be missing or damaged.
-            write_private(home / "endpoint.json", json.dumps(asdict(_await_answer(home, record.pid))) + "\n")
+            write_private(home / "endpoint.json", json.dumps(asdict(record)) + "\n")
         else:
             report(Event(EventKind.RESOURCE, "local cloud", "creating", f"starting the API server in {home}"))
             began = time.monotonic()
@@ -134,7 +141,7 @@ def elsewhere(home: Path) -> bool:
         endpoint = str(json.loads((home / "endpoint.json").read_text())["endpoint"])
         credentials = configparser.ConfigParser(interpolation=None)
         credentials.read_string((home / "credentials" / "config").read_text())
-        return _health(endpoint).get("tenancy") == credentials["DEFAULT"]["tenancy"]
+        return _health(endpoint, timeout=_ELSEWHERE_TIMEOUT).get("tenancy") == credentials["DEFAULT"]["tenancy"]
     except (OSError, ValueError, KeyError, TypeError, configparser.Error):
         return False
 
@@ -157,13 +164,6 @@ def _end(home: Path, record: _ServerRecord) -> None:
     (home / "endpoint.json").unlink(missing_ok=True)
 
 
-def _is_other_version(record: _ServerRecord) -> bool:
-    """Whether the server was started by another version of gpucluster: it may lack what this one asks for. Its
-    instances continue to run while it is replaced."""
-    health = _health(record.endpoint)
-    return bool(health) and health.get("code") != source.digest()
-
-
 def stop_if_empty(home: Path) -> bool:
     """Stop the server if no resources are left. True if the server does not run afterwards."""
     now = status(home)
@@ -180,7 +180,7 @@ def status(home: Path) -> LocalCloudStatus:
     """
     record = _record(home)
     if record is not None:
-        _answers(record.endpoint, LOOK, _LOOK_TIMEOUT)
+        _health(record.endpoint, LOOK, _LOOK_TIMEOUT)
     instances, resources, orphans = _contents(home / "cloud.db")
     return LocalCloudStatus(
         home=home,
@@ -255,7 +255,7 @@ def _ended_within(record: _ServerRecord, seconds: float) -> bool:
 def _start_lock(home: Path) -> Iterator[None]:
     descriptor = os.open(home / "start.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        if not wait_until(lambda: _try_lock(descriptor), _START_DEADLINE, _POLL):
+        if not wait_until(lambda: _try_lock(descriptor), _LOCK_DEADLINE, _POLL):
             raise LockedError(
                 "another start or stop of the local cloud is in progress",
                 where=str(home),
@@ -291,25 +291,21 @@ def _spawn(home: Path, engine: str) -> None:
     _await_answer(home, pid)
 
 
-def _await_answer(home: Path, pid: int) -> _ServerRecord:
-    """Wait until the server with this pid has written its endpoint and answers there."""
+def _await_answer(home: Path, pid: int) -> tuple[_ServerRecord, Mapping[str, str]]:
+    """Wait until the server with this pid has written its endpoint and answers there. Returns its answer, too."""
 
-    def answering() -> _ServerRecord | None:
+    def answering() -> tuple[_ServerRecord, Mapping[str, str]] | None:
         record = _record(home)
-        if record is not None and record.pid == pid and _answers(record.endpoint):
-            return record
+        if record is not None and record.pid == pid and (health := _health(record.endpoint)).get("status") == "ok":
+            return record, health
         if process.identity(pid) is None:
             raise _start_failure(home, "the server of the local cloud ended at once")
         return None
 
-    record = wait_until(answering, _START_DEADLINE, _POLL)
-    if record is None:
+    found = wait_until(answering, _START_DEADLINE, _POLL)
+    if found is None:
         raise _start_failure(home, f"the server of the local cloud did not answer within {_START_DEADLINE:.0f} s")
-    return record
-
-
-def _answers(endpoint: str, query: str = "", timeout: float = 2) -> bool:
-    return _health(endpoint, query, timeout).get("status") == "ok"
+    return found
 
 
 def _health(endpoint: str, query: str = "", timeout: float = 2) -> Mapping[str, str]:

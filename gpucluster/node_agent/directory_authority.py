@@ -62,9 +62,10 @@ def is_proven(uri: str, authorities: Path) -> bool:
     server = urlsplit(uri)
     try:
         context = ssl.create_default_context(cafile=str(authorities))
-        plain = socket.create_connection((server.hostname or "", server.port or _PORT), timeout=_CONNECT_SECONDS)
-        with plain, context.wrap_socket(plain, server_hostname=server.hostname):
-            return True
+        with socket.create_connection((server.hostname or "", server.port or _PORT), timeout=_CONNECT_SECONDS) as plain:
+            plain.settimeout(_ANSWER_SECONDS)
+            with context.wrap_socket(plain, server_hostname=server.hostname):
+                return True
     except ssl.SSLCertVerificationError:
         return False
     except (OSError, ValueError) as error:  # another SSLError is an OSError

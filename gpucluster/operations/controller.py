@@ -32,11 +32,12 @@ _AUTOSCALER_READS = frozenset({"status", "plan", "explain"})
 # Seconds that one command on the controller may take; the controller may not exist any more.
 _TIMEOUT = 60.0
 _HEALTH = "sudo -n gpucluster-agent health status --output json"
-# Seconds for a reader who does not wait for a controller that is gone, and for the connection alone.
-_READ_TIMEOUT = 3.5
-_CONNECT_TIMEOUT = 3
-# Seconds until another login node is tried: a shared connection to one that is gone gives no answer.
+# Seconds for the connection alone: a busy host takes its time, and one that is gone fails by this. Who gives a command
+# fewer seconds, as `status` does, gives the connection those.
+_CONNECT_TIMEOUT = 30
+# Seconds until another login node is tried, and for its connection: a shared one to a host that is gone is silent.
 _ANSWER_TIMEOUT = 10.0
+_LOGIN_CONNECT_TIMEOUT = 3
 _SLURM_FIELDS = ("node", "state", "partition")
 # Exit statuses: of a shell without the program, of `timeout`.
 _NOT_FOUND = 127
@@ -208,7 +209,7 @@ class ControllerConnection:
             self._renew_bastion()
         for name in login if len(login) > 1 else ():
             ssh, *rest = SshClient(self._paths, None).argv(name, ["true"])
-            argv = [ssh, "-o", f"ConnectTimeout={_CONNECT_TIMEOUT}", *rest]
+            argv = [ssh, "-o", f"ConnectTimeout={_LOGIN_CONNECT_TIMEOUT}", *rest]
             with suppress(ProcessError):
                 if process.run(argv, check=False, timeout=_ANSWER_TIMEOUT).returncode != SSH_FAILED:
                     return name
@@ -219,9 +220,9 @@ class ControllerConnection:
             self._bastion().renew()
 
     def ask(
-        self, command: str, *, host: str | None = None, text: str = "", timeout: float = _READ_TIMEOUT
+        self, command: str, *, host: str | None = None, text: str = "", timeout: float = _TIMEOUT
     ) -> process.Completed:
-        """Run a short command on the controller or another host. One that is gone is given up soon.
+        """Run a short command on the controller or another host.
 
         Args:
             command: is read by a shell there.
@@ -234,7 +235,8 @@ class ControllerConnection:
         """
         where = host or "the controller"
         ssh, *rest = self.ssh_argv(host, [command])
-        argv = [ssh, "-o", f"ConnectTimeout={_CONNECT_TIMEOUT}", *rest]
+        connecting = max(1, min(_CONNECT_TIMEOUT, int(timeout)))
+        argv = [ssh, "-o", f"ConnectTimeout={connecting}", *rest]
         try:
             result = process.run(argv, check=False, input=text, timeout=timeout)
             if result.returncode == SSH_FAILED and host_key_refused(result.stderr) and self.relocate():
@@ -246,7 +248,7 @@ class ControllerConnection:
             raise unreachable(where, result.stderr)
         return result
 
-    def slurm_nodes(self, *, timeout: float = _READ_TIMEOUT) -> list[dict[str, str]]:
+    def slurm_nodes(self, *, timeout: float = _TIMEOUT) -> list[dict[str, str]]:
         """What Slurm reports of its nodes: [{node, state, partition}].
 
         Args:

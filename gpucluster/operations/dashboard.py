@@ -39,7 +39,7 @@ _OPTIONS = (
     "-o",
     "ExitOnForwardFailure=yes",
     "-o",
-    "ConnectTimeout=10",
+    "ConnectTimeout=30",
 )
 # Seconds between two looks whether the connection stands; ssh itself notices a dead network after 45.
 _BEAT = 2.0

@@ -56,7 +56,8 @@ class ClusterSpec(SpecPart):
     storage: Storage = Field(default_factory=Storage, description="File systems.")
     pools: dict[str, PoolSpec] = Field(
         min_length=1,
-        max_length=50,
+        # What was measured: docs/how-to/resize.md
+        max_length=200,
         description="The pools of nodes, by name.",
         examples=[{"compute": {"shape": "BM.GPU4.8", "count": 2}}],
     )

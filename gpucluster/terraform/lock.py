@@ -36,14 +36,15 @@ from gpucluster.process import signals
 from gpucluster.terraform import messages
 from gpucluster.terraform.backends import ADDRESS_VARIABLE, BackendConfig
 from gpucluster.terraform.diagnosis import Lock, lock_of
+from gpucluster.terraform.program import START_TIMEOUT
 from gpucluster.waiting import wait_until
 
 #: Seconds to wait for a lock that another program holds: a plan of another operator may end soon.
 WAIT = 10.0
 _POLL = 0.01
 _RETRY = 1.0
-_START = 120.0
-_END = 60.0
+# Seconds for the end of a console. One that is killed leaves the lock in the backend.
+_END = 120.0
 _HOLDER_TIMEOUT = 10.0
 _INT = struct.calcsize("i")
 
@@ -181,9 +182,9 @@ def _refusal(console: process.InputProgram, pipe: int) -> process.Completed | No
     Args:
         pipe: our copy of the end that it reads.
     """
-    if not wait_until(lambda: _is_read(pipe) or console.ended() is not None, _START, _POLL):
+    if not wait_until(lambda: _is_read(pipe) or console.ended() is not None, START_TIMEOUT, _POLL):
         raise ToolError(
-            f"terraform console did not get the state's lock within {_START:.0f} s, and gave no reason",
+            f"terraform console did not get the state's lock within {START_TIMEOUT:.0f} s, and gave no reason",
             hint="Run the same command again",
         )
     return console.ended()
@@ -198,7 +199,7 @@ def _is_read(pipe: int) -> bool:
 
 def _held_id(program: Path, folder: Path, env: Mapping[str, str]) -> str:
     """The ID of the lock that is held now: a second console is refused with it."""
-    refused = process.run([str(program), "console"], env=env, cwd=folder, check=False, timeout=_START)
+    refused = process.run([str(program), "console"], env=env, cwd=folder, check=False, timeout=START_TIMEOUT)
     lock = _lock_in(refused.stderr)
     return lock.id if lock else ""
 

@@ -25,6 +25,8 @@ PINNED_PROGRAM_SHA256 = {
     ("Linux", "x86_64"): "268000fca5c61021c6396893d9483007ba589ad9d0aaccbd7dfa8c78bf7dbe23",
 }
 DOWNLOAD_TIMEOUT = 60.0
+#: Seconds for a command of Terraform that asks no service: on a busy machine a program may stand still for a minute.
+START_TIMEOUT = 120.0
 
 
 def find_program(cache: Path) -> Path:
@@ -50,7 +52,7 @@ def version_of(program: Path) -> str:
     Raises:
         EnvironmentFault: it reports none.
     """
-    printed = process.run([str(program), "version", "-json"], env=environment(), timeout=30).stdout
+    printed = process.run([str(program), "version", "-json"], env=environment(), timeout=START_TIMEOUT).stdout
     try:
         version = str(json.loads(printed)["terraform_version"])
         _numbers(version)

@@ -27,7 +27,7 @@ from gpucluster.terraform.backends import BackendConfig
 from gpucluster.terraform.diagnosis import Cause, Diagnosis, Lock, since_when
 from gpucluster.terraform.lock import WAIT, StateLock, holder
 from gpucluster.terraform.plan import Attributes, PlanReader, ResourceDrift, TerraformPlan, attributes_of, drift_of
-from gpucluster.terraform.program import environment, version_of
+from gpucluster.terraform.program import START_TIMEOUT, environment, version_of
 from gpucluster.terraform.state import INIT, StateContents, TerraformState
 
 # How long Terraform waits for the state lock: the terraform of a run that was killed may still write its state.
@@ -229,7 +229,7 @@ class Terraform:
         scratch = self._paths.root / "provider-address"
         scratch.mkdir(exist_ok=True)
         shutil.copy(self._root / "versions.tf", scratch)
-        result = process.run([str(self._program), "providers"], env=self._env, cwd=scratch, timeout=60)
+        result = process.run([str(self._program), "providers"], env=self._env, cwd=scratch, timeout=START_TIMEOUT)
         shutil.rmtree(scratch)
         for line in result.stdout.splitlines():
             address = line.partition("provider[")[2].partition("]")[0]

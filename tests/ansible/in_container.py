@@ -76,7 +76,14 @@ class Host:
         self._ssh.write_text(_SSH.format(pid=self.pid, network=network, path=_PATH))
         self._ssh.chmod(0o755)
 
-    def run(self, *argv: str, check: bool = True, uid: int = 0, environment: Mapping[str, str] | None = None) -> str:
+    def run(
+        self,
+        *argv: str,
+        check: bool = True,
+        uid: int = 0,
+        environment: Mapping[str, str] | None = None,
+        patience: float = PATIENCE_S,
+    ) -> str:
         """Run a command in the container; returns both outputs."""
         words = [f"{name}={value}" for name, value in (environment or {}).items()]
         who = [f"--setuid={uid}", f"--setgid={uid}"] if uid else []
@@ -87,7 +94,7 @@ class Host:
             ],
             capture_output=True,
             text=True,
-            timeout=PATIENCE_S,
+            timeout=patience,
             check=False,
         )
         said = done.stdout + done.stderr

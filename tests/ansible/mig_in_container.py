@@ -46,7 +46,9 @@ def plant(plan: dict[str, Any]) -> None:
 def said(name: str, *argv: str) -> list[str]:
     """A batch job with these options whose script runs `argv`; the lines of its output."""
     output = slurm.RUN / f"{name}.out"
-    job = slurm.call(*slurm.AS_USER, "sbatch", "--parsable", f"--output={output}", *argv).strip()
+    # On a busy machine srun reports there that it has to try again.
+    files = (f"--output={output}", f"--error={slurm.RUN / name}-errors.log")
+    job = slurm.call(*slurm.AS_USER, "sbatch", "--parsable", *files, *argv).strip()
 
     def ended() -> bool:
         return not slurm.call("squeue", "--noheader", f"--jobs={job}").strip()
@@ -80,8 +82,7 @@ def main() -> None:
     found = subprocess.run(["slurmd", "-G", "-N", node], capture_output=True, text=True, check=False)
     result["gres"] = found.stderr
     slurm.start(node, "unshare", "--uts", "sh", "-c", 'hostname "$0" && exec slurmd -D', node)
-    slurm.await_output("the node is idle", "sinfo", "--noheader", "--Node", "--format=%T", accept=slurm.is_idle)
-    result["node"] = slurm.nodes()[node]
+    result["node"] = slurm.idle_nodes()[node]
     for name, (options, script) in plan["jobs"].items():
         result[name] = said(name, *options, f"--wrap={script}")
     first = submitted(*plan["fills"])

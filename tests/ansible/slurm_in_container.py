@@ -7,6 +7,7 @@ that this program starts when Slurm's hook has asked for it. Of this repository 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -26,6 +27,10 @@ RUN = Path("/run/gpucluster-test")
 SPOOL = Path("/var/spool/gpucluster-autoscaler")
 HOOKS = Path("/opt/gpucluster/bin")
 SLURMD_SPOOL = Path("/var/lib/slurm/slurmd")
+#: Jobs wait here until this program lets its lock go: `flock --shared` on it.
+GATE = RUN / "gate"
+# 6817 and "it listens" in /proc/net/tcp.
+_SLURMCTLD_PORT, _LISTENING = ":1AA1", "0A"
 #: Root submits no jobs: the configuration refuses it.
 AS_USER = ("runuser", "-u", "daemon", "--")
 REASON = ("squeue", "--noheader", "--format=%r")
@@ -71,9 +76,20 @@ def controller(files: dict[str, str]) -> subprocess.Popen[bytes]:
     # A configuration that Slurm refuses is refused at once, by every one of its programs.
     call("scontrol", "show", "hostlist", "a,b")
     call("slurmd", "-C")
-    daemon = start("slurmctld", "slurmctld", "-D")
+    return start_slurmctld("slurmctld")
+
+
+def start_slurmctld(name: str) -> subprocess.Popen[bytes]:
+    """It answers when this returns. The scripts' process of one before has its socket a moment longer."""
+    wait_for("the port of slurmctld is free", lambda: not slurmctld_listens(), interval=0.1, state=logs)
+    daemon = start(name, "slurmctld", "-D")
     await_output("slurmctld answers", "scontrol", "ping", accept=lambda text: "UP" in text)
     return daemon
+
+
+def slurmctld_listens() -> bool:
+    rows = [row.split() for row in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return any(row[1].endswith(_SLURMCTLD_PORT) and row[3] == _LISTENING for row in rows)
 
 
 def nodes() -> dict[str, dict[str, str]]:
@@ -82,6 +98,18 @@ def nodes() -> dict[str, dict[str, str]]:
     for line in call("scontrol", "--oneliner", "show", "node").splitlines():
         facts = dict(word.partition("=")[::2] for word in line.split() if "=" in word)
         found[facts["NodeName"]] = facts
+    return found
+
+
+def idle_nodes() -> dict[str, dict[str, str]]:
+    """What Slurm reports of all nodes, once each is idle. It is one answer: in the next a slow node is silent."""
+    found: dict[str, dict[str, str]] = {}
+
+    def all_idle() -> bool:
+        found.update(nodes())
+        return {facts["State"] for facts in found.values()} == {"IDLE"}
+
+    wait_for("every node is idle", all_idle, interval=0.1, state=lambda: f"{found}\n{logs()}")
     return found
 
 
@@ -210,6 +238,8 @@ def allocated() -> dict[str, list[str]]:
 def elastic(plan: dict[str, Any]) -> dict[str, Any]:
     """Jobs that need nodes which are not there, from the request to the node's end."""
     install_hooks(plan["hooks"])
+    gate = GATE.open("wb")
+    fcntl.flock(gate, fcntl.LOCK_EX)
     # The controller's file is not for slurmd here: it has to fetch all of them.
     controller(plan["files"])
     result: dict[str, Any] = {"before": nodes(), "topology": call("scontrol", "show", "topology")}
@@ -245,14 +275,24 @@ def elastic(plan: dict[str, Any]) -> dict[str, Any]:
     # It has become another process by that.
     call("scontrol", "shutdown", "slurmctld")
     await_output("slurmctld has ended", "sh", "-c", "! pidof slurmctld", accept=lambda _text: True)
-    start("slurmctld-again", "slurmctld", "-D")
-    await_output("slurmctld answers", "scontrol", "ping", accept=lambda text: "UP" in text)
+    start_slurmctld("slurmctld-again")
     after = nodes()
     result["kept"] = {node: [before[node]["State"], after[node]["State"]] for node in sorted(wanted)}
     everyone += [launch(node) for node in sorted(wanted)]
-    await_output("the jobs have ended", "squeue", "--noheader", accept=lambda text: not text.strip())
-    result["ran"] = {job: (RUN / f"{job}.out").read_text().split() for job in jobs}
+
+    def ran() -> dict[str, list[str]]:
+        outputs = {job: RUN / f"{job}.out" for job in jobs}
+        return {job: file.read_text().split() if file.exists() else [] for job, file in outputs.items()}
+
+    def all_ran() -> bool:
+        result["ran"] = ran()
+        return all(len(hosts) >= len(result["jobs"][job]) for job, hosts in result["ran"].items())
+
+    wait_for("each job has run on its nodes", all_ran, interval=0.2, state=lambda: f"{ran()}\n{logs()}\n{nodes()}")
+    # A node that is powered down, seconds after its job, has no instance any more.
     result["after"] = nodes()
+    gate.close()
+    await_output("the jobs have ended", "squeue", "--noheader", accept=lambda text: not text.strip())
     result["cached"] = sorted(file.name for file in (RUN / "disks" / min(wanted) / "spool/conf-cache").iterdir())
     await_records("suspend", wanted)
     result["suspended"] = asked_for("suspend")
@@ -345,6 +385,10 @@ def reboots(plan: dict[str, Any]) -> dict[str, Any]:
     ran(first, second)
     daemons[second].kill()
     daemons[second].wait()
+    # Until here nothing had to be done within a time: it begins to count for a node that has been told to reboot.
+    config = CONFIG / "slurm.conf"
+    config.write_text(config.read_text().replace(*plan["reboots"]["patience"]))
+    call("scontrol", "reconfigure")
     await_state("given up", second, lambda words: "REBOOT_ISSUED" not in words)
     call("scontrol", "update", f"nodename={second}", "state=drain", f"reason={plan['reboots']['given_up']}")
     daemons[second] = boot(second)
@@ -412,8 +456,7 @@ def catalogue(plan: dict[str, Any]) -> dict[str, Any]:
     everyone = [
         start(node, "unshare", "--uts", "sh", "-c", 'hostname "$0" && exec slurmd -D', node) for node in plan["nodes"]
     ]
-    await_output("every node is idle", "sinfo", "--noheader", "--Node", "--format=%T", accept=is_idle)
-    result["emulated"] = nodes()
+    result["emulated"] = idle_nodes()
     result["jobs"] = jobs(plan["jobs"])
     for child in (*everyone, daemon):
         child.kill()

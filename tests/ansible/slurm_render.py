@@ -18,8 +18,11 @@ __all__ = ["ADDRESS", "CONTROLLER", "SHARED_MACHINE", "VERSION", "in_container",
 ADDRESS = "192.0.2.1"
 VERSION = "24.11.5"
 FILES = ("slurm.conf", "gres.conf", "cgroup.conf", "mpi.conf", "topology.conf")
+#: Daemons and commands wait for each other as long as Slurm allows: on a busy machine one may stand still for a minute.
+PATIENT = {"MessageTimeout": "100", "UnkillableStepTimeout": "600", "AuthInfo": "cred_expire=120"}
 #: What lets many slurmd share one machine; the rest of the configuration is as the role writes it.
 SHARED_MACHINE = {
+    **PATIENT,
     "CommunicationParameters": "NoInAddrAny",
     "SlurmdPidFile": "/run/slurmd-%n.pid",
     "SlurmdLogFile": "/var/log/slurmd-%n.log",

@@ -137,7 +137,7 @@ def test_containers_lie_on_the_local_disk_and_their_networks_collide_with_nothin
 
 def test_the_socket_moves_to_another_group_and_containers_outlive_that(docker: Booted) -> None:
     docker.sh("groupadd -g 9870 others")
-    docker.sh("docker run -d --name long --network=host registry.example/probe:1 /bin/sleep 300")
+    docker.sh("docker run -d --name long --network=host registry.example/probe:1 /bin/sleep infinity")
     pid = docker.sh("docker inspect -f '{{.State.Pid}}' long").strip()
     assert apply(docker, users_privilege_gid=9870, docker_log={"max-size": "10m"}).changed == 1
     assert docker.sh("docker inspect -f '{{.State.Pid}}' long").strip() == pid

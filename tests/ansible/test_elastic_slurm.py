@@ -176,7 +176,10 @@ POOLS = [
     pool(GPU, [], name="beta", elastic_nodes="beta-e[1-4]", partition="gpu"),
     pool(shapes.get("VM.Standard.E5.Flex"), [], name="plain", elastic_nodes="plain-e[1-2]"),
 ]
-JOB = ["--nodes=2", "--exclusive", "--output=/run/gpucluster-test/%j.out", "--wrap=srun hostname"]
+JOB = [
+    *("--nodes=2", "--exclusive", "--output=/run/gpucluster-test/%j.out", "--error=/run/gpucluster-test/%j-errors.log"),
+    "--wrap=srun hostname && flock --shared /run/gpucluster-test/gate true",
+]
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +205,7 @@ def slurm() -> dict[str, Any]:
                 emulated=True,
                 extra_config=SHARED_MACHINE,
                 idle_timeout=5,
-                power=POWER | {"resume_timeout": 120, "suspend_timeout": 5},
+                power=POWER | {"suspend_timeout": 5},
                 checks=False,
             ),
         }

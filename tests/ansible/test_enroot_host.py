@@ -13,6 +13,7 @@ import pytest
 from gpucluster import shapes
 from tests.ansible.in_container import Host, Played, host
 from tests.ansible.render import GPU_POOL, INVENTORY, render
+from tests.ansible.slurm_render import PATIENT
 from tests.ansible.test_enroot import known
 from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
 from tests.doubles.enroot import packages
@@ -203,7 +204,7 @@ def test_it_comes_back(cluster: Cluster) -> None:
 @pytest.mark.slurm
 def test_slurm_runs_the_prolog_before_the_first_step() -> None:
     with SlurmHarness(
-        (SlurmPool("n", 1, cloud=False),), extra={"Prolog": PROLOG, "PrologFlags": "Alloc"}
+        (SlurmPool("n", 1, cloud=False),), extra={"Prolog": PROLOG, "PrologFlags": "Alloc", **PATIENT}
     ) as slurm_harness:
         slurm_harness.run("mkdir", "-p", PROLOG.rpartition("/")[0], "/mnt/localdisk")
         slurm_harness.write(PROLOG, render("enroot", "prolog-enroot", known(container="podman")))
@@ -214,6 +215,6 @@ def test_slurm_runs_the_prolog_before_the_first_step() -> None:
         places = [f"/mnt/localdisk/containers/enroot/{kind}/user-1" for kind in ("cache", "data", "temp")]
         step = ("stat", "--format=%u %g %a", "/run/enroot/user-1", *places)
         who = ("setpriv", "--reuid=1", "--regid=1", "--clear-groups")
-        said = slurm_harness.run(*who, "srun", "--time=1", "--chdir=/tmp", *step).stdout
+        said = slurm_harness.run(*who, "srun", "--chdir=/tmp", *step).stdout
         assert said.splitlines() == ["1 1 700"] * 4
         slurm_harness.until("the node is idle again", lambda: slurm_harness.flags("n1") == {"IDLE"})

@@ -151,7 +151,8 @@ def test_an_exception_is_reported_as_by_an_interpreter(host: ServedFolder) -> No
 
 def test_a_task_that_is_killed_fails(host: ServedFolder) -> None:
     host.start()
-    assert host.run("import os; os.kill(os.getpid(), 9)").returncode == 1
+    done = host.run("import os; os.kill(os.getpid(), 9)")
+    assert (done.returncode, done.stderr) == (1, "the process that ran this task was ended\n")
     assert host.served()
 
 

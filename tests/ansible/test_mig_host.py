@@ -20,6 +20,7 @@ from tests.ansible.in_container import Played
 from tests.ansible.render import GPU_POOL, INVENTORY
 from tests.node_agent.checks.measured import NODE
 from tests.node_agent.mig.smi import H100, Card, Smi
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.containers
 
@@ -90,7 +91,12 @@ def test_a_gpu_that_is_not_divided_stops_the_node_and_is_whole_again_without_mig
     assert "slurmd.service" in node.sh(f"systemctl show --property=Before {UNIT}")
     tried = node.sh(f"systemctl start {UNIT}", check=False)
     assert "failed" in tried, tried
-    assert "waits for a restart of the host" in node.sh(f"journalctl --no-pager --unit {UNIT}")
+
+    def journal() -> str:
+        return node.sh(f"journalctl --no-pager --unit {UNIT}")
+
+    # The service has ended before journald has read all that it wrote.
+    wait_for("the journal has the reason", lambda: "waits for a restart of the host" in journal(), state=journal)
 
     # The pool has no instances any more, and the GPU is as it was: nothing is asked of the driver.
     node.sh("truncate --size=0 /srv/smi/calls")

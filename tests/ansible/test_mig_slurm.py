@@ -19,7 +19,7 @@ from gpucluster.node_agent.gpu_numbers import Numbers
 from gpucluster.node_agent.record import node
 from gpucluster.node_agent.rules import mig
 from tests.ansible import render as role
-from tests.ansible.slurm_render import ADDRESS, CONTROLLER, pool, render
+from tests.ansible.slurm_render import ADDRESS, CONTROLLER, PATIENT, pool, render
 from tests.containers import base_image, of_this_run
 
 NODE = "compute-1"
@@ -61,6 +61,7 @@ def files(version: str = "24.11.5") -> dict[str, str]:
     # The machine that runs the tests has fewer processors than the shape, and can't bind to them.
     here = {
         "SlurmdParameters": "config_overrides", "TaskPlugin": "task/none", "MpiDefault": "none", "Prolog": PROLOG,
+        **PATIENT,
     }  # fmt: skip
     return render(
         [divided()], emulated=False, extra_config=here, checks=False, version=version,

@@ -24,7 +24,7 @@ from gpucluster.paths import cache_dir
 from tests.ansible import render as role
 from tests.ansible.booted import Booted, booted
 from tests.ansible.in_container import Played
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE_S, wait_for
 
 pytestmark = [pytest.mark.containers, pytest.mark.slurm, pytest.mark.xdist_group("rest")]
 
@@ -39,6 +39,7 @@ VARIABLES: dict[str, Any] = {
     "slurm_rest": True,
     "base_trusted_networks": ["192.0.2.0/24"],
     "slurm_version": "24.11.5",
+    "slurm_start_seconds": int(PATIENCE_S),
 }
 KEY = "/etc/gpucluster/jwt.key"
 FOLDER = "/etc/gpucluster/rest"
@@ -56,6 +57,8 @@ StateSaveLocation=/var/lib/slurm/slurmctld
 SlurmctldLogFile=/var/log/slurm/slurmctld.log
 SlurmctldPidFile=/run/slurmctld/slurmctld.pid
 ProctrackType=proctrack/linuxproc
+MessageTimeout=100
+UnkillableStepTimeout=600
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost=localhost
 AccountingStorageEnforce=associations
@@ -94,14 +97,15 @@ mariadb -e "create database slurm_acct_db; create user slurm@localhost identifie
             grant all on slurm_acct_db.* to slurm@localhost"
 systemctl start slurmdbd
 """
+# slurmctld reads all of it when it starts. Of what came later slurmdbd would tell it once.
 REGISTER = """
 set -e
 sacctmgr --immediate add cluster demo > /dev/null
-systemctl start slurmctld
+sacctmgr --immediate add account lab > /dev/null
 for user in alice bob; do
-    sacctmgr --immediate add account lab > /dev/null || true
     sacctmgr --immediate add user $user account=lab > /dev/null
 done
+systemctl start slurmctld
 """
 
 
@@ -113,7 +117,7 @@ found = []
 for each in json.load(open("/root/requests.json")):
     context = ssl.create_default_context(cafile=authority)
     source = (each["source"], 0) if each["source"] else None
-    connection = http.client.HTTPSConnection(name, 6820, timeout=60, context=context, source_address=source)
+    connection = http.client.HTTPSConnection(name, 6820, context=context, source_address=source)
     headers = dict(line.split(": ", 1) for line in each["headers"])
     connection.request(each["method"], each["path"], each["body"] or None, headers)
     answer = connection.getresponse()
@@ -159,12 +163,32 @@ def node() -> Iterator[Booted]:
         host.sh(PREPARE)
         wait_for("slurmdbd listens", lambda: ":6819" in host.sh("ss --listening --tcp --numeric"), interval=0.1)
         host.sh(REGISTER)
+        # It loads its plugins after it has told systemd that it is ready.
+        wait_for("slurmctld answers", lambda: "is UP" in host.sh("scontrol ping", check=False), interval=0.1)
         apply(host)
+        await_daemons(host, token(host))
         yield host
 
 
 def apply(node: Booted, **changes: Any) -> Played:
-    return node.play(TASKS, VARIABLES | changes, name=CONTROLLER)
+    played = node.play(TASKS, VARIABLES | changes, name=CONTROLLER)
+    if changes.get("slurm_rest", True):
+        # The unit counts as started before its program listens.
+        listening = "ss --listening --tcp --numeric --no-header 'sport = 6820'"
+        wait_for("nginx listens", lambda: node.sh(listening), interval=0.1)
+    return played
+
+
+def await_daemons(node: Booted, secret: str) -> None:
+    """Wait until slurmctld and slurmdbd answer by the API: each of its daemons listens some time after its start."""
+    wanted = [Wanted(path, (bearer(secret),)) for path in ("/slurm/v0.0.42/jobs/", "/slurmdb/v0.0.42/jobs/")]
+    answers: list[tuple[int, str]] = []
+
+    def answered() -> bool:
+        answers[:] = requests(node, *wanted)
+        return {code for code, _body in answers} == {200}
+
+    wait_for("slurmctld and slurmdbd answer", answered, interval=0.1, state=lambda: answers)
 
 
 def token(node: Booted, user: str = "alice", seconds: int = 600) -> str:
@@ -242,9 +266,10 @@ def test_a_client_of_others_lists_submits_and_cancels(node: Booted, client: Path
     assert done.returncode == 0, done.stderr[-3000:]
     seen = json.loads(done.stdout)
     assert (seen["before"], seen["after"]) == (["PENDING"], ["CANCELLED"])
-    assert node.sh(f"sacct --noheader --parsable2 --allocations --jobs={seen['job']} --format=user").split() == [
-        "alice"
-    ]
+    # slurmctld tells slurmdbd of it later.
+    accounted = f"sacct --noheader --parsable2 --allocations --jobs={seen['job']} --format=user"
+    wait_for("the job is in the accounting", lambda: node.sh(accounted).strip(), interval=0.1)
+    assert node.sh(accounted).split() == ["alice"]
 
 
 def test_the_api_describes_itself_in_several_versions(node: Booted) -> None:
@@ -366,7 +391,14 @@ def test_users_make_tokens_of_their_own_for_a_week_at_most(node: Booted) -> None
 def test_a_second_run_changes_nothing_and_verify_is_told_what_it_needs(node: Booted) -> None:
     assert apply(node).changed == 0
     ask = "import json; from gpucluster.controller.facts.rest import rest; print(json.dumps([rest(6820), rest(6821)]))"
-    here, nowhere = json.loads(agent_python(node, ask))
+    answers: list[dict[str, Any]] = []
+
+    def in_time() -> bool:
+        answers[:] = json.loads(agent_python(node, ask))
+        return "status" in answers[0]
+
+    wait_for("the answer comes within the limit of the question", in_time, state=lambda: answers)
+    here, nowhere = answers
     assert here["status"] == 401
     assert 824 <= (here["ends"] - int(node.sh("date +%s"))) // 86400 <= 825
     assert "refused" in nowhere["error"]
@@ -379,7 +411,7 @@ def test_where_slurm_does_not_answer_the_front_states_it(node: Booted) -> None:
         assert get(node, "/slurmdb/v0.0.42/jobs/", bearer(good))[0] == 503
     finally:
         node.sh("systemctl start slurmrestd")
-    wait_for("it answers again", lambda: get(node, "/slurm/v0.0.42/jobs/", bearer(good))[0] == 200, interval=0.1)
+    await_daemons(node, good)
 
 
 def test_after_a_rotation_no_token_is_valid_and_an_interrupted_one_is_shown(node: Booted) -> None:
@@ -395,6 +427,7 @@ def test_after_a_rotation_no_token_is_valid_and_an_interrupted_one_is_shown(node
     assert node.sh(f"sha256sum {KEY}") != key
     assert node.sh(f"stat -c '%U %a %s' {KEY}").split() == ["slurm", "400", "64"]
     paths, after = ("/slurm/v0.0.42/jobs/", "/slurmdb/v0.0.42/jobs/", "/openapi/v3"), token(node)
+    await_daemons(node, after)
     answers = requests(node, *(Wanted(path, (bearer(each),)) for each in (before, after) for path in paths))
     assert [code for code, _body in answers] == [401] * 3 + [200] * 3
 

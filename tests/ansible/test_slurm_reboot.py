@@ -31,8 +31,7 @@ def slurm() -> dict[str, Any]:
     files = render(
         pools,
         emulated=True,
-        # Enough seconds for a slurmd to come back. The test waits until they are over.
-        extra_config={**SHARED_MACHINE, "RebootProgram": double, "ResumeTimeout": 40},
+        extra_config={**SHARED_MACHINE, "RebootProgram": double, "ResumeTimeout": 1800},
         directories={"spool": "/var/lib/slurm/slurmd/%n"},
         checks=False,
     )
@@ -44,7 +43,12 @@ def slurm() -> dict[str, Any]:
             "devices": [],
             "emulated_files": [],
             "files": files,
-            "reboots": {"program": double, "reason": REASON, "given_up": GIVEN_UP},
+            "reboots": {
+                "program": double,
+                "reason": REASON,
+                "given_up": GIVEN_UP,
+                "patience": ["ResumeTimeout=1800", "ResumeTimeout=5"],
+            },
         }
     )
 

@@ -22,7 +22,7 @@ ASK = """
 import sys, urllib.request, urllib.error
 for path in sys.argv[2:]:
     try:
-        answer = urllib.request.urlopen(sys.argv[1] + path, timeout=30)
+        answer = urllib.request.urlopen(sys.argv[1] + path)
         print(answer.status, len(answer.read()))
     except urllib.error.HTTPError as error:
         print(error.code)

@@ -426,8 +426,14 @@ class SlurmHarness:
             "SlurmdParameters": "config_overrides",
             "SelectType": "select/cons_tres",
             "ReturnToService": "2",
-            "SlurmdTimeout": "30",
             "KillWait": "2",
+            # On a busy machine a daemon stands still for longer than Slurm's own times: a command would give up, and a
+            # job would be requeued whose node does not answer or has not started it yet. No test waits for their end.
+            "MessageTimeout": "30",
+            "SlurmdTimeout": "120",
+            "BatchStartTimeout": "180",
+            # Tests ask for jobs that have ended long ago. After five minutes, Slurm would not know them any more.
+            "MinJobAge": "86400",
             "TreeWidth": "65533",
             "DebugFlags": "Power",
             "ResumeProgram": f"{HOOKS}/resume",

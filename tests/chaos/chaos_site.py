@@ -226,7 +226,14 @@ class ChaosSite(Site):
             return not wrong
 
         try:
-            wait_for("everything holds", found, patience=patience, interval=1.0, state=lambda: [*wrong, self._state()])
+            wait_for(
+                "everything holds",
+                found,
+                patience=patience,
+                interval=1.0,
+                state=lambda: [*wrong, self._state()],
+                ignore=AssertionError,
+            )
         except AssertionError:
             for job in [job for job in self.jobs if any(f"job {job} " in each for each in wrong)]:
                 del self.jobs[job]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.documents import parse
+from tests.waiting import PATIENCE_S
 
 FOLDER = Path(__file__).parents[2] / "docs" / "how-to" / "pipelines"
 SYSTEMS = ("github", "gitlab", "oci-devops")
@@ -62,5 +63,5 @@ def run(step: Step, folder: Path, env: Mapping[str, str]) -> subprocess.Complete
     command = ["bash", *step.flags, "-c", step.script]
     surroundings = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], **known, **env}
     return subprocess.run(
-        command, cwd=folder, env=surroundings, capture_output=True, text=True, check=False, timeout=300
+        command, cwd=folder, env=surroundings, capture_output=True, text=True, check=False, timeout=4 * PATIENCE_S
     )  # fmt: skip

@@ -43,12 +43,15 @@ def _build(api: Api, name: str, instances: int) -> None:
     placed = {"availability_domain": api.domain, **common}
     api.files.create_file_system(storage.CreateFileSystemDetails(**placed))
     source = core.InstanceSourceViaImageDetails(image_id=api.compute.list_images(api.tenancy).data[0].id)
+    launched = []
     for _ in range(instances):
         vnic = core.CreateVnicDetails(subnet_id=subnet.id)
         details = core.LaunchInstanceDetails(
             shape="BM.GPU4.8", source_details=source, create_vnic_details=vnic, **placed
         )
-        api.compute.launch_instance(details)
+        launched.append(api.compute.launch_instance(details).data.id)
+    for ocid in launched:
+        api.wait(api.compute.get_instance, ocid, "RUNNING")
 
 
 @pytest.fixture(scope="module")

@@ -106,7 +106,7 @@ def _in_read_only(folder: Path, words: Sequence[str]) -> list[Outcome]:
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=4 * PATIENCE_S,  # for all commands
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]

@@ -151,7 +151,9 @@ def _build(api: Api, name: str, tags: Mapping[str, str]) -> str:
         create_vnic_details=core.CreateVnicDetails(subnet_id=subnet.id),
         **{**common, "freeform_tags": {**common["freeform_tags"], "role": "controller"}},
     )
-    return str(api.compute.launch_instance(details).data.id)
+    launched = api.compute.launch_instance(details).data.id
+    # Tests compare its state with what it was before.
+    return str(api.wait(api.compute.get_instance, launched, "RUNNING").id)
 
 
 @pytest.fixture(scope="module")

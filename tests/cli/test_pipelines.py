@@ -132,6 +132,7 @@ def site(api: Api, tmp_path: Path) -> Iterator[Site]:
     programs(tmp_path / "bin")
     with ci_system() as ci, gitlab(tmp_path / "kept") as urls:
         ci.trusted_by(api.home)
+        ci.seconds = 3600  # a job has several commands, and one token
         made = Site(tmp_path, api, ci, urls)
         made.git("init", "-q", "--bare", "-b", "main", "repository.git")
         made.commit("main", count=1)

@@ -29,7 +29,7 @@ _COMMAND = """
             with run.phase("working"):
                 warn(reporter, "test", "ready")
                 try:
-                    for _ in range(1200):
+                    for _ in range(12000):
                         threading.Event().wait(0.05)
                 finally:
                     for _ in range(100):

@@ -17,7 +17,7 @@ from gpucluster.oci import tags
 from gpucluster.oci.run_lock import Holder
 from tests.lifecycle.test_run_lock import ID, Folder, _tags
 from tests.localcloud.api_harness import Api, running
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -74,6 +74,7 @@ def test_of_many_that_want_the_cluster_at_once_one_gets_it(cloud: Api, vcn: str,
     passed: set[threading.Thread] = set()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(LockTag, "_get", together)
+        patched.setattr("gpucluster.lifecycle.run_lock._RELEASE_TIMEOUT", PATIENCE_S)
         threads = [threading.Thread(target=hold, args=(folder,), daemon=True) for folder in folders]
         for thread in threads:
             thread.start()

@@ -13,7 +13,7 @@ import pytest
 from gpucluster.cloud.client import CloudAccess
 from gpucluster.cloud.tagged_resources import TaggedResource, TaggedResources
 from gpucluster.errors import CloudError
-from gpucluster.events import ignore
+from gpucluster.events import Event, Sink, ignore
 from tests.localcloud.api_harness import Api, running
 
 pytestmark = pytest.mark.slow
@@ -80,9 +80,9 @@ def test_only_what_carries_the_tag_goes_and_all_of_it(api: Api) -> None:
     assert api.network.get_vcn(others.id).data.lifecycle_state == "AVAILABLE"
 
 
-def _resources(api: Api, keep: AbstractSet[str] = frozenset()) -> TaggedResources:
+def _resources(api: Api, keep: AbstractSet[str] = frozenset(), on_event: Sink = ignore) -> TaggedResources:
     config = oci.config.from_file(str(api.home / "credentials" / "config"))
-    return TaggedResources(CloudAccess(config, api.endpoint, api.tenancy), "demo", ignore, keep=keep)
+    return TaggedResources(CloudAccess(config, api.endpoint, api.tenancy), "demo", on_event, keep=keep)
 
 
 def _network(api: Api, common: dict[str, Any]) -> tuple[Any, Any]:
@@ -202,9 +202,14 @@ def test_what_is_gone_or_ends_by_itself_is_only_waited_for(api: Api) -> None:
             **common,
         )
     ).data
-    resources = _resources(api)
+
+    def let_it_end(event: Event) -> None:
+        if event.name.startswith("instance ") and event.status == "deleting":
+            api.faults()
+
+    resources = _resources(api, on_event=let_it_end)
     found = resources.find()
-    (api.home / "faults.json").write_text('[{"operation": "EndInstance", "delay": 1}]')
+    api.faults({"operation": "EndInstance", "until_removed": True})
     api.compute.terminate_instance(instance.id)
     listed = {each.kind: each for each in resources.find()}
     assert listed["instance"].ending

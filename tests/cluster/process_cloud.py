@@ -85,6 +85,14 @@ class SeenCluster:
             state=lambda: "\n".join(map(str, self.events[-20:])),
         )
 
+    def told(self, words: str) -> None:
+        """Wait for an event with these words. Others may follow it."""
+        wait_for(
+            f"it is told: {words}",
+            lambda: any(words in event.message for event in [*self.events]),
+            state=lambda: "\n".join(map(str, self.events[-20:])),
+        )
+
     def in_state(self) -> tuple[int, int]:
         """The numbers of networks and instances in Terraform's state."""
         resources = json.loads(self.cluster.paths.terraform_state.read_text())["resources"]

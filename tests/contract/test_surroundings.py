@@ -54,7 +54,6 @@ def test_virtual_environments_are_not_on_path(tmp_path: Path) -> None:
     assert variables({"PATH": f"{os.path.relpath(tmp_path)}/venv/bin::/bin"})["PATH"] == ":/bin"
 
 
-@pytest.mark.slow
 def _state() -> tuple[object, int]:
     umask = os.umask(0o022)
     os.umask(umask)
@@ -72,6 +71,7 @@ def test_what_a_test_changes_of_its_process_ends_with_it(again: bool) -> None:
     os.umask(0o077)
 
 
+@pytest.mark.slow
 def test_tests_pass_on_a_machine_of_others() -> None:
     """The parts whose programs read most of this: the command's texts, ssh, times."""
     parts = ["tests/cli/test_output.py", "tests/ssh/test_client.py", "tests/workspace"]

@@ -69,6 +69,9 @@ class SshSite:
             self._write("/etc/gpucluster/directory.json", json.dumps({**CONFIG, "hosts": logins}))
             self._write("/usr/local/bin/systemctl", SYSTEMCTL)
             self.controller.run("sh", "-c", BEFORE)
+            # One that is asked before it handles the signal answers, and does not listen a moment later.
+            again = "test $(grep -c 'Server listening' /run/sshd.log) = 2"
+            self.controller.until("sshd listens for the second time", "sh", "-c", again)
             key = ("-i", "/etc/gpucluster/key", "-o", "BatchMode=yes")
             self.controller.until("sshd has read its settings again", "ssh", *key, "node-1", "true")
             self.controller.run("env", f"CA={CA}", "sh", "-c", AFTER)

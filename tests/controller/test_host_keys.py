@@ -19,6 +19,7 @@ from gpucluster.controller.users.config import HostLogins
 from gpucluster.node_agent.errors import Failed, Unconfirmed
 from tests.controller.rotated_hosts import ELASTIC, HERE, Killed, RotatedHosts
 from tests.controller.ssh_site import SshSite
+from tests.waiting import PATIENCE_S, wait_for
 
 PERMANENT = ("compute-1", "demo-login-1")
 CONFIG_OF_HOSTS = HostLogins({HERE: "opc", "compute-1": "opc", "demo-login-1": "opc", "gpu-e[1-2]": "opc"})
@@ -187,8 +188,6 @@ def test_a_damaged_file_names_what_to_do(site: Site) -> None:
 
 # ---- with a real sshd
 
-ROTATE = '{"operation": "rotate", "arguments": {"what": ["host-keys"]}}'
-
 
 @pytest.fixture
 def ssh_site() -> Iterator[SshSite]:
@@ -203,7 +202,7 @@ def test_sshd_answers_with_other_keys_and_its_connections_live_on(ssh_site: SshS
 
     def offered() -> set[str]:
         """What sshd answers with, as a client with no key of it sees it."""
-        lines = controller.run("ssh-keyscan", "node-1")[1].splitlines()
+        lines = controller.run("ssh-keyscan", "-T", f"{PATIENCE_S:.0f}", "node-1", check=False)[1].splitlines()
         return {" ".join(line.split()[1:3]) for line in lines if not line.startswith("#")}
 
     believes = ssh_site.believes
@@ -211,15 +210,12 @@ def test_sshd_answers_with_other_keys_and_its_connections_live_on(ssh_site: SshS
     assert len(before) == 3
     assert believes("/run/known.before")
     controller.run("touch", "/run/kill-once")
-    assert controller.run("gpucluster-agent", "rotate", "request", given=ROTATE, check=False)[0] == -9
+    controller.rotation("host-keys", -9)
     assert believes("/etc/ssh/ssh_known_hosts"), "sshd has the former keys, the files are the next ones"
-    status, text, said = controller.run("gpucluster-agent", "rotate", "request", given=ROTATE, check=False)
-    assert status == 0, text + said
-    done = json.loads(text)["result"]["host-keys"]
+    done = json.loads(controller.rotation("host-keys", 0)[0])["result"]["host-keys"]
     assert (done["new"], done["hosts"], done["unconfirmed"]) == (False, 2, [])
-    ssh_site.wait()
-    after = offered()
-    assert after == set(done["keys"]["node-1"])
+    after = set(done["keys"]["node-1"])
+    wait_for("sshd answers with the next keys, and no other", lambda: offered() == after, state=offered)
     assert not after & before
     known = controller.run("cat", "/etc/ssh/ssh_known_hosts")[1]
     assert all(key in known for key in after)

@@ -22,8 +22,9 @@ from gpucluster.controller.users import base_tree, host_entries, hosts, lock
 from gpucluster.controller.users.config import Config
 from gpucluster.controller.users.host_entries import HostEntry
 from gpucluster.node_agent import passwords
-from gpucluster.node_agent.errors import Failed, Refused, Unconfirmed
+from gpucluster.node_agent.errors import UNCONFIRMED, Failed, Refused, Unconfirmed
 from tests.controller.users.harness import CONFIG, SUFFIX, Controller, host_dn
+from tests.waiting import wait_for
 
 HERE = "demo-controller"
 OTHERS = ("compute-1", "compute-2")
@@ -217,7 +218,6 @@ def test_a_cluster_without_a_directory_has_none(site: Site) -> None:
 
 # ---- with a real slapd
 
-ROTATE = '{"operation": "rotate", "arguments": {"what": ["passwords"]}}'
 # A double: it notes that SSSD was restarted, and ends the rotation once where the test asks for it.
 SYSTEMCTL = """#!/bin/sh
 echo "$*" >> /run/restarts
@@ -252,8 +252,7 @@ def test_a_directory_accepts_both_passwords_of_a_host_until_it_has_confirmed_the
     controller.run("sh", "-c", "cat > /usr/local/bin/systemctl; chmod 755 /usr/local/bin/systemctl", given=SYSTEMCTL)
     # The program is killed when the host has the next one, and has not said so.
     controller.run("touch", "/run/kill-once")
-    killed = controller.run("gpucluster-agent", "rotate", "request", given=ROTATE, check=False)
-    assert killed[:2] == (-9, "")
+    assert controller.rotation("passwords", -9)[0] == ""
     made = controller.entries()
     for host in ("node-1", "gone"):
         assert binds(controller, host, first[host]["password"]), host
@@ -262,11 +261,17 @@ def test_a_directory_accepts_both_passwords_of_a_host_until_it_has_confirmed_the
     # Another change of the directory in between leaves both.
     assert controller.request("base_tree", hosts={"node-1": "i-1", "gone": "i-2"})["changed"] is False
 
-    status, text, said = controller.run("gpucluster-agent", "rotate", "request", given=ROTATE, check=False)
-    assert status == 8
+    ends: list[tuple[str, str]] = []
+
+    def confirmed() -> bool:
+        ends.append(controller.rotation("passwords", UNCONFIRMED))
+        return "node-1" not in json.loads(ends[-1][0])["done"]["passwords"]["unconfirmed"]
+
+    wait_for("the host that is there has confirmed it", confirmed, state=lambda: ends)
+    text = ends[-1][0]
     assert json.loads(text)["done"]["passwords"] == {"new": False, "hosts": 1, "away": [], "unconfirmed": ["gone"]}
     secrets = [each[host]["password"] for each in (first, made) for host in ("node-1", "gone")]
-    assert not [secret for secret in secrets if secret in text + said]
+    assert not [secret for secret in secrets if secret in str(ends)]
     assert not binds(controller, "node-1", first["node-1"]["password"])
     assert binds(controller, "node-1", made["node-1"]["password"])
     assert binds(controller, "gone", first["gone"]["password"]), "it has no other one"

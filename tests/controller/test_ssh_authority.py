@@ -201,8 +201,6 @@ def test_without_a_ca_there_is_nothing_to_rotate(site: Site) -> None:
 
 # ---- with a real sshd
 
-ROTATE = '{"operation": "rotate", "arguments": {"what": ["ssh-ca"]}}'
-
 
 @pytest.fixture
 def ssh_site() -> Iterator[SshSite]:
@@ -216,12 +214,10 @@ def test_ssh_believes_the_next_ca_and_not_the_former_one(ssh_site: SshSite) -> N
     controller = ssh_site.controller
     controller.run("sh", "-c", "grep '^@' /etc/ssh/ssh_known_hosts > /run/former")
     controller.run("touch", "/run/kill-once")
-    assert controller.run("gpucluster-agent", "rotate", "request", given=ROTATE, check=False)[0] == -9
+    controller.rotation("ssh-ca", -9)
     both = controller.run("grep", "^@", "/etc/ssh/ssh_known_hosts")[1].splitlines()
     assert len(both) == 2
-    status, text, said = controller.run("gpucluster-agent", "rotate", "request", given=ROTATE, check=False)
-    assert status == 0, text + said
-    done = json.loads(text)["result"]["ssh-ca"]
+    done = json.loads(controller.rotation("ssh-ca", 0)[0])["result"]["ssh-ca"]
     assert (done["new"], done["hosts"], done["unconfirmed"]) == (False, 2, [])
     ssh_site.wait()
     controller.run("sh", "-c", "grep '^@' /etc/ssh/ssh_known_hosts > /run/next")

@@ -124,25 +124,26 @@ def test_every_query_of_the_static_page_has_an_answer(live: Prometheus, nodes: i
     text = MONITORED.replace("count: 2", f"count: {nodes}")
     # Above 64 nodes only ports with a fault are asked for, and the samples have none that is down.
     may_be_empty = {"rail_up", "rail_errors"} if nodes == 100 else set()
-    empty: set[str] = set()
+    seen: dict[str, Any] = {}
 
     def complete() -> bool:
         found = collect(AsksPrometheus(), text=text, timeout=PATIENCE_S)
         history, rails = found.history.value, found.rails.value
-        assert history is not None, found.history.why
-        assert rails is not None, found.rails.why
-        assert history.errors == {}
-        empty.clear()
-        empty.update(name for name, series in history.series.items() if not any(each.values for each in series))
-        if empty - may_be_empty:
+        seen.clear()
+        seen.update(history=found.history.why, rails=found.rails.why)
+        # On a busy machine Prometheus answers a query too late, or has just missed a scrape.
+        if history is None or rails is None:
             return False
-        assert rails.number > 0
-        places = {label for each in history.series["gpu_by_place"] for label in each.labels}
-        assert places == ({"pool"} if nodes == 100 else {"node"})
-        return True
+        seen["empty"] = {
+            name for name, series in history.series.items() if not any(each.values for each in series)
+        } - may_be_empty
+        seen["places"] = {label for each in history.series["gpu_by_place"] for label in each.labels}
+        seen.update(errors=history.errors, rails=rails.number)
+        return not seen["empty"] and not history.errors and rails.number > 0
 
     # Rules are evaluated one group after the other.
-    wait_for("every query has an answer", complete, interval=0.5, state=lambda: empty)
+    wait_for("every query has an answer", complete, interval=0.5, state=lambda: seen)
+    assert seen["places"] == ({"pool"} if nodes == 100 else {"node"})
 
 
 @pytest.mark.slow

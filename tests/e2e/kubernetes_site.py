@@ -16,7 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.site_harness import NETWORK, Site, containers
+from gpucluster.node_agent.kubernetes.faults import DEAD, explained
+from gpucluster.node_agent.kubernetes.kubectl import ADMIN
+from tests.e2e.site_harness import NETWORK, Site, container_names
 from tests.kubernetes_sources import CRICTL, RELEASE, TOOLS, mirror, tools_archive
 from tests.waiting import PATIENCE_S, wait_for
 
@@ -35,6 +37,8 @@ software: {{mirror: {mirror}, versions: {{cri-tools: "{crictl}"}}}}
 """
 
 
+#: Verbs of kubectl that do the same once more.
+_MAY_BE_ASKED_TWICE = ("get", "describe", "apply")
 #: The pool of most tests: two nodes.
 TWO_NODES = "{shape: VM.Standard.E5.Flex, ocpus: 2, memory_gb: 8, count: 2}"
 
@@ -74,20 +78,36 @@ class KubernetesSite(Site):
         return f"{self._name}-controller"
 
     def _state(self) -> str:
-        return self.kubectl("get", "nodes,pods", "--all-namespaces", "--output=wide")
+        done = self._kubectl("get", "nodes,pods", "--all-namespaces", "--output=wide")
+        return done.stdout + done.stderr
 
     def hosts(self) -> dict[str, str]:
-        """The containers of the hosts, by host name: a container is called gpucluster-HOST-ID."""
-        listed = _run("podman", "inspect", "--format", "{{.Name}}", *containers(self.home)).split()
-        return {name.removeprefix("gpucluster-").rsplit("-", 1)[0]: name for name in listed}
+        """The containers of the hosts, by host name."""
+        return {name.removeprefix("gpucluster-").rsplit("-", 1)[0]: name for name in container_names(self.home)}
 
     def on(self, host: str, *command: str, stdin: str | None = None) -> str:
         """What a command prints on a host, as root."""
+        return _printed(self._run_on(host, *command, stdin=stdin))
+
+    def _run_on(self, host: str, *command: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
         return _run("podman", "exec", "--interactive", self.hosts()[host], *command, stdin=stdin)
 
     def kubectl(self, *words: str, stdin: str | None = None) -> str:
-        """What kubectl prints on the controller, as its administrator."""
-        return self.on(self.controller, "kubectl", "--kubeconfig=/etc/kubernetes/admin.conf", *words, stdin=stdin)
+        """What kubectl prints on the controller, as its administrator.
+
+        What may be asked twice is asked again where the API server or etcd has given no answer in time.
+        """
+
+        def answered() -> subprocess.CompletedProcess[str]:
+            done = self._kubectl(*words, stdin=stdin)
+            if words[0] in _MAY_BE_ASKED_TWICE and done.returncode != 0:
+                assert explained(done.stderr, done.returncode, ADMIN).kind != DEAD, done.stderr
+            return done
+
+        return _printed(wait_for(f"Kubernetes answers {words[0]}", answered, interval=0.5, ignore=AssertionError))
+
+    def _kubectl(self, *words: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+        return self._run_on(self.controller, "kubectl", f"--kubeconfig={ADMIN}", *words, stdin=stdin)
 
     def get(self, *words: str) -> dict[str, Any]:
         """What the API has."""
@@ -140,6 +160,7 @@ class KubernetesSite(Site):
             ready,
             interval=0.5,
             state=lambda: self.kubectl("describe", "pods", f"--namespace={namespace}"),
+            ignore=AssertionError,
         )
         return {pod["metadata"]["name"]: pod["status"]["podIP"] for pod in pods}
 
@@ -154,7 +175,7 @@ class KubernetesSite(Site):
         def bring(host: str) -> None:
             with wanted.open("rb") as stream:
                 argv = ["podman", "exec", "--interactive", found[host], "ctr", "--namespace=k8s.io", "images", "import"]
-                subprocess.run([*argv, "-"], stdin=stream, check=True, capture_output=True, timeout=PATIENCE_S)
+                subprocess.run([*argv, "-"], stdin=stream, check=True, capture_output=True, timeout=2 * PATIENCE_S)
 
         with ThreadPoolExecutor() as pool:
             list(pool.map(bring, hosts or self.nodes()))
@@ -182,7 +203,12 @@ def service(name: str, namespace: str, port: int, **selector: str) -> dict[str, 
     return {"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": specification}
 
 
-def _run(*argv: str, stdin: str | None = None) -> str:
-    done = subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert done.returncode == 0, f"{' '.join(argv)}: {done.stdout}{done.stderr}"
+def _run(*argv: str, stdin: str | None = None) -> subprocess.CompletedProcess[str]:
+    # What waits in there has the patience of tests, and shall report what it has seen.
+    patience = 2 * PATIENCE_S
+    return subprocess.run(argv, input=stdin, capture_output=True, text=True, timeout=patience, check=False)
+
+
+def _printed(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode == 0, f"{' '.join(done.args)}: {done.stdout}{done.stderr}"
     return done.stdout

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from gpucluster.errors import EXIT_UNCONFIRMED
 from gpucluster.localcloud import control
 from gpucluster.localcloud.engine import containers as engine
 from gpucluster.localcloud.engine import link_local
@@ -44,6 +45,8 @@ network:
 PATIENCE_TO_BUILD_S = 6 * PATIENCE_S
 #: A login that shares no connection with earlier ones: a user who is refused now must not get in through an open one.
 ALONE = ("-o", "ControlMaster=no", "-o", "ControlPath=none")
+#: How long ssh waits for a connection: the configuration that `apply` writes gives up after 10 s, for users.
+_CONNECT = ("-o", f"ConnectTimeout={PATIENCE_S / 2:.0f}")
 #: A job that runs until it is cancelled.
 ENDLESS = "exec sleep 86400"
 #: Warnings about the machine that runs the tests: the containers share its disk, which may be full, and its kernel.
@@ -169,6 +172,23 @@ class Site:
         assert code == 0, self._why(words, events)
         return events[-1]["data"], [event["message"] for event in events if event["kind"] == "log"]
 
+    def confirmed(self, *words: str) -> list[dict[str, Any]]:
+        """The results of a change of users, the last one with the answer of each host.
+
+        A host that is busy for some seconds does not confirm a change, and the hint is to ask again.
+        """
+        results: list[dict[str, Any]] = []
+
+        def by_all() -> bool:
+            code, events = self.run(*words)
+            assert code in (0, EXIT_UNCONFIRMED), self._why(words, events)
+            data = events[-1]["data"]
+            results.append(data if code == 0 else data["done"])
+            return code == 0
+
+        wait_for(f"each host confirms: {' '.join(words)}", by_all, state=lambda: results)
+        return results
+
     # ---- on the hosts: ssh as `apply` has configured it, without the command, which takes a second of processor time
 
     def ssh(
@@ -180,7 +200,7 @@ class Site:
             options: of ssh; ALONE for a new login.
             who: a user with a key of their own; the user of the image if it is empty, who has root's rights.
         """
-        argv = ["ssh", "-F", str(self.folder / ".gpucluster" / "ssh" / "config"), *options]
+        argv = ["ssh", "-F", str(self.folder / ".gpucluster" / "ssh" / "config"), *_CONNECT, *options]
         argv += ["-i", str(self.key(who)), "-l", who] if who else []
         argv += [host, "--", command]
         # A command of several jobs waits for as many nodes as these bring.
@@ -232,8 +252,11 @@ class Site:
     # ---- Slurm
 
     def until(self, what: str, condition: Callable[[], object], *, patience: float = PATIENCE_S) -> None:
-        """Wait for something on this cluster; a failure shows its nodes and jobs."""
-        wait_for(what, condition, patience=patience, interval=0.5, state=self._state)
+        """Wait for something on this cluster; a failure shows its nodes and jobs.
+
+        A command of the condition that fails means "not yet": a service may not answer at one of many questions.
+        """
+        wait_for(what, condition, patience=patience, interval=0.5, state=self._state, ignore=AssertionError)
 
     def _state(self) -> str:
         """What explains why something does not happen. The most telling first: some readers see only the beginning."""
@@ -255,16 +278,23 @@ class Site:
         self.until(f"{host} knows {user}", lambda: self.root(host, entry).startswith(f"{user}:"))
 
     def state_of(self, job: str) -> str:
-        """The state of a job; empty when Slurm has forgotten it."""
-        return self.root(self.controller, f"squeue -h -j {job} -o %T 2> /dev/null || true")
+        """The state of a job; empty when Slurm has forgotten it, and not when slurmctld has not answered."""
+
+        def asked() -> tuple[str]:
+            done = self.ssh(self.controller, f"sudo squeue -h -j {job} -o %T")
+            assert done.returncode == 0 or "Invalid job id" in done.stderr, done.stdout + done.stderr
+            return (done.stdout.strip(),)
+
+        return wait_for(f"squeue answers about job {job}", asked, interval=0.5, ignore=AssertionError)[0]
 
     def runs(self, job: str) -> None:
         """Wait until a job runs, which may need nodes that are launched for it."""
         self.until(f"job {job} runs", lambda: self.state_of(job) == "RUNNING", patience=3 * PATIENCE_S)
 
     def over(self, job: str) -> None:
-        """Wait until a job is over."""
-        self.until(f"job {job} is over", lambda: self.state_of(job) in ("", "COMPLETED", "CANCELLED", "FAILED"))
+        """Wait until a job is over, which may need nodes that are launched for it."""
+        ends = ("", "COMPLETED", "CANCELLED", "FAILED")
+        self.until(f"job {job} is over", lambda: self.state_of(job) in ends, patience=3 * PATIENCE_S)
 
     def accounted(self, job: str) -> str:
         """State and number of nodes of a job that has ended well, which the accounting has some time after its end."""
@@ -273,7 +303,8 @@ class Site:
             found = self.as_alice(f"sacct -X -n -j {job} -o State,AllocNodes")
             return found if "COMPLETED" in found else ""
 
-        return wait_for(f"job {job} is COMPLETED in the accounting", ended, interval=0.5, state=self._state)
+        what = f"job {job} is COMPLETED in the accounting"
+        return wait_for(what, ended, interval=0.5, state=self._state, ignore=AssertionError)
 
 
 def worked_example(name: str) -> str:
@@ -285,11 +316,20 @@ def worked_example(name: str) -> str:
 
 
 def container_of(site: Site, host: str) -> str:
-    """The container of a host."""
-    argv = ["podman", "inspect", "--format", "{{.ID}} {{.Name}}", *containers(site.home)]
-    listed = subprocess.run(argv, capture_output=True, text=True, check=True).stdout.splitlines()
-    (found,) = [line.split()[0] for line in listed if f"-{host}-" in line]
+    """The name of the container of a host. One of an instance pool has another name, which the cloud gives it."""
+    (found,) = [name for name in container_names(site.home) if f"-{host}-" in name]
     return found
+
+
+def container_of_instance(site: Site, ocid: str) -> str:
+    """The name of the container of an instance: it has the end of the OCID in it."""
+    (found,) = [name for name in container_names(site.home) if ocid.endswith(name.rpartition("-")[2])]
+    return found
+
+
+def container_names(home: Path) -> list[str]:
+    """The names of the containers of a local cloud, gpucluster-HOST-ID: in one call, for one of them may just go."""
+    return [each.name for each in engine.listing(f"{LABEL_HOME}={home}")]
 
 
 def containers(home: Path) -> list[str]:

@@ -34,13 +34,14 @@ from tests.e2e.site_harness import (
     Site,
     all_pass,
     container_of,
+    container_of_instance,
     containers,
     read_until,
     rest_of,
 )
 from tests.lifecycle.recorded_release import as_of_format_1
 from tests.localcloud.api_harness import Api
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE_S, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.story, pytest.mark.timeout(3 * PATIENCE_TO_BUILD_S)]
 
@@ -138,9 +139,9 @@ def states(site: Site) -> dict[str, str]:
     return {line.split()[0]: line.split()[1] for line in lines}
 
 
-def becomes(site: Site, node: str, *wanted: str) -> None:
+def becomes(site: Site, node: str, *wanted: str, patience: float = PATIENCE_S) -> None:
     """Wait for a node's state. A node is completing for a moment after the jobs by which a command checked it."""
-    site.until(f"{node} is {' or '.join(wanted)}", lambda: states(site)[node] in wanted)
+    site.until(f"{node} is {' or '.join(wanted)}", lambda: states(site)[node] in wanted, patience=patience)
 
 
 def submit(site: Site, node: str, script: str) -> str:
@@ -172,6 +173,8 @@ def test_a_cluster_with_a_login_node_passes_every_check(site: Site) -> None:
         "the REST API refuses requests without a token",
     } <= names  # fmt: skip
     assert result["login"]["alice"].endswith(f"alice@{LOGIN}")
+    # What runs Ansible's tasks is not in the scope of the login that has started it, which logind may stop.
+    assert "gpucluster-fork" in site.root(CONTROLLER, "cat /proc/$(pgrep -o -x gpucluster-fork)/cgroup")
 
 
 def test_no_user_gets_in_but_through_a_session(site: Site) -> None:
@@ -231,7 +234,9 @@ def test_a_program_submits_a_job_with_a_token_until_tokens_end(site: Site) -> No
     body, _, code = site.as_alice(post, stdin=text).rpartition(" ")
     assert code == "200", body
     site.until("the job has run", lambda: "compute-" in site.as_alice("cat rest.txt 2> /dev/null || true"))
-    assert str(json.loads(body)["job_id"]) in site.as_alice("sacct --noheader --allocations --format=jobid").split()
+    number = str(json.loads(body)["job_id"])
+    listed = f"sacct --noheader --allocations --jobs={number} --format=jobid"
+    site.until("the accounting has the job", lambda: site.as_alice(listed).split() == [number])
     assert site.as_alice("scontrol token lifespan=60").startswith("SLURM_JWT=")
 
     running = site.as_alice(f"sbatch --parsable --output=/dev/null --wrap '{ENDLESS}'")
@@ -253,16 +258,19 @@ def test_secrets_change_under_a_running_job(site: Site) -> None:
     before, stopped = site.root(CONTROLLER, key), "compute-2"
     job = site.as_alice("mkfifo end; sbatch --parsable -w compute-1 --wrap 'srun sh -c \"exit $(cat end)\"'")
     site.runs(job)
-    compute = Api(site.home, engine="podman").compute
+    # Of a node that is off, Slurm believes for some time that it is there; of one without sshd, always.
     saved = json.loads((site.folder / ".gpucluster" / "hosts.json").read_text())["hosts"]
     (instance,) = [host["booted"] for host in saved if host["name"] == stopped]
-    compute.instance_action(instance, "STOP")
-    wait_for(f"{stopped} is off", lambda: compute.get_instance(instance).data.lifecycle_state == "STOPPED")
+    sshd = ["podman", "exec", container_of_instance(site, instance), "systemctl", "stop", "ssh.service"]
+    subprocess.run(sshd, check=True, capture_output=True)
     code, events = site.run("rotate", "munge")
-    assert code == 1, "Slurm still believes that it is there"
+    assert code == 1, "Slurm has it in service"
     assert f"nothing was switched: {stopped}: " in events[-1]["message"]
     assert site.good("rotate")["secrets"][0]["state"] == "prepared"
 
+    compute = Api(site.home, engine="podman").compute
+    compute.instance_action(instance, "STOP")
+    wait_for(f"{stopped} is off", lambda: compute.get_instance(instance).data.lifecycle_state == "STOPPED")
     site.root(CONTROLLER, f"scontrol update nodename={stopped} state=down reason=off")
     # slurmctld stops once in a switch that goes on.
     folder = "/run/systemd/system/slurmctld.service.d"
@@ -271,7 +279,9 @@ def test_secrets_change_under_a_running_job(site: Site) -> None:
     (done,) = site.good("rotate", "munge")["secrets"]
     site.root(CONTROLLER, f"rm {folder}/kill.conf; systemctl daemon-reload")
     assert (done["hosts"], done["away"], done["unconfirmed"]) == (3, [stopped], [])
-    assert "code=killed" in site.root(CONTROLLER, f"journalctl --no-pager --unit {switch}")
+    # The journal has it some time later.
+    written = f"journalctl --no-pager --unit {switch}"
+    site.until("the switch was killed", lambda: "code=killed" in site.root(CONTROLLER, written))
     after = site.root(CONTROLLER, key)
     assert {site.root(host, key) for host in (LOGIN, "compute-1")} == {after} != {before}
     assert site.good("rotate")["secrets"][0]["state"] == "complete"
@@ -293,7 +303,9 @@ def test_secrets_change_under_a_running_job(site: Site) -> None:
     authority = site.root(CONTROLLER, trusted)
     assert {site.root(host, trusted) for host in (LOGIN, "compute-1")} == {authority} != {former_authority}
     assert authority.count("BEGIN") == 1
-    site.as_alice(f"curl -sS -o /dev/null --cacert /etc/gpucluster/authority.pem https://{CONTROLLER}:6820/openapi/v3")
+    # Its server was started again, and listens some time afterwards.
+    curl = f"curl -sS -o /dev/null --cacert /etc/gpucluster/authority.pem https://{CONTROLLER}:6820/openapi/v3"
+    site.until("the REST API answers with the next CA", lambda: site.as_alice(curl) == "")
 
     # Shared connections live on, and a new one finds what this machine has learned. So does a user between hosts.
     now = known_hosts.read_text().splitlines()
@@ -317,7 +329,7 @@ def test_secrets_change_under_a_running_job(site: Site) -> None:
     )
     # It wakes with yesterday's key, and with yesterday's CA, by which nothing of the controller proves itself any more.
     compute.instance_action(instance, "START")
-    becomes(site, stopped, "idle")
+    becomes(site, stopped, "idle", patience=3 * PATIENCE_S)
     assert site.root(stopped, key) == after
     assert site.root(stopped, trusted) == authority
     site.root(stopped, forget)
@@ -350,9 +362,9 @@ def test_a_job_on_the_node_that_goes_stops_a_run_that_may_not_wait(site: Site) -
     assert site.state_of(job) == "RUNNING"
     assert booted(site) == before
 
-    # One that does not answer is ended, and the job runs on.
+    # One that does not answer is ended, and the job runs on. The next one has as long to answer, on a busy machine.
     stop = "systemctl kill --signal=STOP slurmctld"
-    blocked = site.ssh(CONTROLLER, f"sudo sh -c '{stop}; PATIENCE=5 sh -c \"$(cat)\"'", stdin=RECONFIGURE.read_text())
+    blocked = site.ssh(CONTROLLER, f"sudo sh -c '{stop}; PATIENCE=45 sh -c \"$(cat)\"'", stdin=RECONFIGURE.read_text())
     assert (blocked.returncode, "starting another" in blocked.stderr) == (0, True), blocked.stderr
     becomes(site, "compute-1", "allocated", "mixed")
     assert site.state_of(job) == "RUNNING"
@@ -532,7 +544,8 @@ def test_both_login_nodes_let_users_in_and_have_one_name(site: Site) -> None:
     # Every host of the cluster knows them by one name; ssh takes one that answers.
     assert len(site.root("compute-2", "getent ahostsv4 login | grep STREAM").splitlines()) == 2
     subprocess.run(["podman", "stop", "-t", "0", container_of(site, LOGIN)], check=True, capture_output=True)
-    assert site.plain("ssh", "login", "hostname").stdout.strip() == SECOND
+    # One that does not answer within seconds is passed over as well.
+    site.until("ssh takes the other one", lambda: site.plain("ssh", "login", "hostname").stdout.strip() == SECOND)
 
 
 def test_prometheus_has_moved_to_the_login_node_and_its_users_do_not_reach_it(site: Site) -> None:
@@ -550,7 +563,7 @@ def test_prometheus_has_moved_to_the_login_node_and_its_users_do_not_reach_it(si
     site.until("Prometheus has metrics of Slurm and of the node", answered)
     address = site.root(SECOND, "getent ahostsv4 $(hostname) | awk 'NR == 1 {print $1}'")
     for place in (*(f"127.0.0.1:{port}" for port in (9090, 9341)), f"{address}:9100"):
-        ask = f"curl --silent --output /dev/null --max-time 60 http://{place}/metrics"
+        ask = f"curl --silent --output /dev/null --max-time {PATIENCE_S:.0f} http://{place}/metrics"
         assert site.ssh(SECOND, ask, who="alice").returncode == 7, place
         assert site.ssh(SECOND, ask).returncode == 0, place
     assert says(site, "alice", SECOND, "srun hostname") == "compute-2"

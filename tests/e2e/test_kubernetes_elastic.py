@@ -16,11 +16,11 @@ import pytest
 
 from tests.e2e import budget
 from tests.e2e.kubernetes_site import KubernetesSite
-from tests.e2e.site_harness import all_pass, containers
+from tests.e2e.site_harness import PATIENCE_TO_BUILD_S, all_pass, containers
 from tests.kubernetes_sources import RELEASE, need_kubernetes
 from tests.waiting import PATIENCE_S, wait_for
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2 * PATIENCE_TO_BUILD_S)]
 
 IDLE_TIMEOUT = 20
 POOL = f"{{shape: BM.GPU4.8, count: 0, max_count: 2, idle_timeout: {IDLE_TIMEOUT}}}"
@@ -196,7 +196,7 @@ def test_prometheus_has_the_metrics_of_the_autoscaler(site: KubernetesSite) -> N
     counted = 'gpucluster_nodes{pool="work", node_state="allocated", cloud_state="running"}'
     until("Prometheus knows the node", lambda: asked(site, counted) == [1.0], site)
     assert asked(site, "time() - gpucluster_last_success_timestamp < 120")
-    assert asked(site, 'up{job="autoscaler"}') == [1.0]
+    until("the autoscaler is scraped", lambda: asked(site, 'up{job="autoscaler"}') == [1.0], site)
     (node,) = running(site).values()
     until("its exporters are scraped", lambda: asked(site, f'up{{node="{node}"}} == 1') == [1.0, 1.0], site)
 

@@ -153,7 +153,7 @@ def test_a_user_works_with_a_token_and_has_their_home_on_our_nodes(
     assert phase("there") == "Pending"
     assert "volume node affinity conflict" in site.kubectl("describe", "pod", "there", f"--namespace={SPACE}")
     as_alice("delete", "pod", "here", "there", "--wait=false")
-    site.good("user", "disable", "alice")
+    site.confirmed("user", "disable", "alice")
     site.until("her token ends with her account", refused)
     site.good("user", "enable", "alice")
     assert site.good("kubeconfig", "--user", "alice", str(file))["hours"] == 12

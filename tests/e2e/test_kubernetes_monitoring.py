@@ -35,7 +35,7 @@ def test_prometheus_scrapes_every_host_and_sees_the_rdma_counters_of_a_node(
         "Prometheus scrapes every host",
         lambda: {each for each, health in _targets(kubernetes).items() if health == "up"} >= wanted,
     )
-    assert set(_targets(kubernetes).values()) == {"up"}
+    kubernetes.until("nothing is down", lambda: set(_targets(kubernetes).values()) == {"up"})
     node = min(kubernetes.nodes())
     counters = trees.port(tmp_path, "mlx5_0", trees.IB, trees.MLX5) / "counters"
     received = f'gpucluster_rdma_received_bytes_total{{node="{node}", device="mlx5_0"}}'

@@ -205,8 +205,9 @@ def test_a_pod_runs_on_a_managed_node_and_the_other_node_reaches_it(oke: Oke, po
     address = json.loads(oke.kubectl("get", "pod", "one", "-o", "json"))["status"]["podIP"]
     wait_for("the other node reaches the pod", lambda: oke.on(second, "ping", "-c1", "-W1", address).returncode == 0)
     # kube-proxy leads the first address of the services' range to the API server.
-    asked = oke.on(second, "curl", "--silent", "--insecure", "https://10.96.0.1/version")
-    assert json.loads(asked.stdout)["gitVersion"] == f"v{RELEASE}"
+    version = ("curl", "--silent", "--insecure", "https://10.96.0.1/version")
+    wait_for("the address leads there", lambda: oke.on(second, *version).returncode == 0, interval=0.5)
+    assert json.loads(oke.on(second, *version).stdout)["gitVersion"] == f"v{RELEASE}"
 
 
 def test_a_pool_shrinks_and_its_nodes_are_forgotten(oke: Oke, pool: str) -> None:

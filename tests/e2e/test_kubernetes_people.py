@@ -171,7 +171,7 @@ def test_a_user_on_the_controller_makes_a_kubeconfig_themselves(kubernetes: Kube
             said = kubernetes.on(kubernetes.controller, "sh", "-c", command)
             assert said.endswith("refused\n"), said
             assert "no user of the cluster's directory" in said
-        kubernetes.good("user", "disable", "alice")
+        kubernetes.confirmed("user", "disable", "alice")
         again = kubernetes.on(
             kubernetes.controller, "sh", "-c", "runuser -u alice -- gpucluster-kubeconfig - 2>&1 || true"
         )
@@ -184,13 +184,16 @@ def test_a_user_on_the_controller_makes_a_kubeconfig_themselves(kubernetes: Kube
 def test_who_is_disabled_has_no_access_and_no_pods(kubernetes: KubernetesSite, alice: Person) -> None:
     with alice.having(_pod("left", *SLEEP)):
         alice.kubectl("wait", "--for=condition=Ready", "pod/left", f"--timeout={PATIENCE_S:.0f}s")
-        kubernetes.good("user", "disable", "alice")
+        kubernetes.confirmed("user", "disable", "alice")
         try:
-            refused = alice.try_kubectl("get", "pods")
-            assert "forbidden" in refused.stderr.lower()
+            # The API server learns of it a moment after what grants her rights is gone.
+            kubernetes.until(
+                "she has no access", lambda: "forbidden" in alice.try_kubectl("get", "pods").stderr.lower()
+            )
             kubernetes.until("her pods are gone", lambda: not kubernetes.get("pods", f"--namespace={SPACE}")["items"])
         finally:
             kubernetes.good("user", "enable", "alice")
+        kubernetes.until("she has access again", lambda: alice.try_kubectl("get", "pods").returncode == 0)
         assert alice.kubectl("get", "pods") == ""
 
 

@@ -124,9 +124,9 @@ def test_nccl_is_measured_on_each_node_by_a_pod_and_the_slow_one_is_found(
     try:
         for node in (good, slow):
             _offer_gpus(kubernetes, node, 8)
-        with process.ProcessConversation([*argv, "--scheduler=kubernetes", "serve"], end_s=60) as talk:
+        with process.ProcessConversation([*argv, "--scheduler=kubernetes", "serve"], end_s=PATIENCE_S) as talk:
             session = RemoteSession(talk, lambda event: kept.append(event.message))
-            session.begin("", start_s=60)
+            session.begin("", start_s=PATIENCE_S)
             states = session.nodes()
             assert {name: states[name] for name in (good, slow)} == {good: "idle", slow: "idle"}
             tools = Tools(image=NCCL)

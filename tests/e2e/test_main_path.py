@@ -108,13 +108,21 @@ def test_the_next_apply_converges_and_every_check_passes(site: Site) -> None:
 
 def test_exposure_says_what_each_host_runs(site: Site) -> None:
     """Debian's Slurm is a question to Debian, and not a finding. The kernel is that of this machine."""
-    code, events = site.run("exposure")
-    hosts = {host["host"]: host for host in events[-1]["data"]["hosts"]}
+    code, hosts = -1, dict[str, Any]()
+
+    def answered() -> bool:
+        nonlocal code, hosts
+        code, events = site.run("exposure")
+        hosts = {host["host"]: host for host in events[-1]["data"].get("hosts", ())}
+        return bool(hosts) and not any(host["error"] for host in hosts.values())
+
+    # A host gets five seconds for its connection.
+    site.until("each host has said what it runs", answered)
     faults = [fault for host in hosts.values() for fault in host["faults"]]
-    assert code == any(fault["standing"] == "known" for fault in faults), events[-1]
+    assert code == any(fault["standing"] == "known" for fault in faults), hosts
     assert set(hosts) == {CONTROLLER, *NODES}
     for host in hosts.values():
-        assert (host["error"], host["system"].partition("-")[0]) == ("", "debian"), host
+        assert host["system"].partition("-")[0] == "debian", host
         found = {each["product"]: each for each in host["installed"]}
         assert {"slurm", "kernel"} <= set(found), host
         assert found["slurm"]["package"].startswith("slurm"), host
@@ -132,7 +140,10 @@ def test_a_support_bundle_has_every_host_and_none_of_the_secrets(site: Site) -> 
     assert len(authtok) > 10
     munge = site.root(CONTROLLER, "base64 -w0 /etc/munge/munge.key")
     site.root(NODES[0], f"systemd-run --quiet --wait --unit=gpucluster-planted echo bare {authtok} and {munge} here")
-    data = site.good("support-bundle", str(site.folder / "running.tar.gz"))
+    # The command gives up connections soon, and shares these.
+    for host in (CONTROLLER, *NODES):
+        site.root(host, "journalctl --sync")
+    data = site.good("support-bundle", "--timeout", "600", str(site.folder / "running.tar.gz"))
     assert data["hosts"] == dict.fromkeys((CONTROLLER, *NODES), ""), data["not_collected"]
     texts = texts_of(site.folder / "running.tar.gz")
     for name, content in texts.items():
@@ -169,6 +180,8 @@ def test_a_directory_user_logs_in_and_a_two_node_job_runs_to_its_end(site: Site)
     assert sorted(line.split()[0] for line in ran.splitlines()) == ["compute-1", "compute-2"]
     assert all(line.split()[1] == "0,1,2,3,4,5,6,7" for line in ran.splitlines())
     assert site.accounted(job).split() == ["COMPLETED", "2"]
+    for host in (CONTROLLER, *NODES):
+        site.root(host, "journalctl --sync")
     logged = site.good("logs", job)
     assert (logged["times"]["state"], logged["silent"]) == ("COMPLETED", {}), logged
     assert sorted(logged["times"]["hosts"]) == ["compute-1", "compute-2"]
@@ -234,8 +247,8 @@ int main(int count, char **words) { return MPI_Init(&count, &words) || MPI_Final
 
 
 # Open MPI 5.0 at times crashes while it starts on two nodes with srun (open-mpi/ompi#12495; seen once in some hundred
-# jobs on a busy machine). The product names it and reports what to do, and these tests do that. Nothing else is tried
-# again.
+# jobs on a busy machine). The product names it and reports what to do, and these tests do that. The only other thing
+# that is tried again is a report of checks that the health service was too busy to take.
 OF_OPEN_MPI, NAMED, TRIES = "mca_pml_ob1_recv_frag_callback_match", "open-mpi/ompi#12495", 3
 
 
@@ -363,22 +376,38 @@ def test_pytorch_trains_on_two_nodes_with_a_made_up_data_set(site: Site) -> None
 
 
 def test_a_job_does_not_start_on_a_node_whose_checks_fail(site: Site) -> None:
-    node = "compute-1"
+    node, check = "compute-1", "/usr/local/lib/gpucluster/health-check"
 
     def drained() -> bool:
         return "gpucluster: check failed: mounts:" in site.root(CONTROLLER, f"scontrol show node {node}")
 
-    site.root(node, "umount --lazy /mnt/home")
-    # The administrator's home is none of the share.
-    submitted = site.ssh(CONTROLLER, f"sbatch --parsable -D / -w {node} -o /dev/null --wrap true")
-    job = submitted.stdout.strip()
-    assert job.isdigit(), submitted.stderr
-    try:
-        site.until("the node is drained", drained)
-    except AssertionError as error:
-        why = "journalctl --no-pager -n 20 -t gpucluster-health; gpucluster-agent check --profile prolog; true"
-        raise AssertionError(f"{error}: {site.root(node, why)}") from None
-    site.until("the job waits", lambda: site.root(CONTROLLER, f"squeue -h -j {job} -o %T") == "PENDING")
+    def submitted() -> str:
+        # The administrator's home is none of the share.
+        done = site.ssh(CONTROLLER, f"sbatch --parsable -D / -w {node} -o /dev/null --wrap true")
+        assert done.stdout.strip().isdigit(), done.stderr
+        return done.stdout.strip()
+
+    def began(job: str) -> bool:
+        return site.state_of(job) in ("", "COMPLETED")
+
+    for _ in range(TRIES):
+        site.root(node, "umount --lazy /mnt/home")
+        job = submitted()
+        try:
+            site.until("the node is drained, or the job has begun", lambda job=job: drained() or began(job))  # type: ignore[misc]
+        except AssertionError as error:
+            why = "journalctl --no-pager -n 20 -t gpucluster-health; gpucluster-agent check --profile prolog; true"
+            raise AssertionError(f"{error}: {site.root(node, why)}") from None
+        site.until("the job waits, or has begun", lambda job=job: began(job) or site.state_of(job) == "PENDING")  # type: ignore[misc]
+        if not began(job):
+            break
+        # That is right where the health service has not taken the report within seconds, and only there.
+        lost = "journalctl --no-pager -n 20 -t gpucluster-health | grep -E 'prolog: .*not (reported|decided)' || true"
+        site.until("the node has noted why the job began", lambda lost=lost: site.root(node, lost))  # type: ignore[misc]
+        site.root(node, "mount /mnt/home")
+        site.until("the node is as before", lambda: not site.root(node, check) and not drained())
+    assert site.state_of(job) == "PENDING"
+    assert drained()
     # It waits for nodes, and not for a user who releases it.
     assert "held" not in site.root(CONTROLLER, f"scontrol show job {job}").lower()
     site.root(CONTROLLER, f"scancel {job}")
@@ -387,7 +416,6 @@ def test_a_job_does_not_start_on_a_node_whose_checks_fail(site: Site) -> None:
     assert site.as_alice("srun -w compute-2 hostname").strip() == "compute-2"
     site.root(CONTROLLER, "systemctl start gpucluster-health")
     site.root(node, "mount /mnt/home")
-    check = "/usr/local/lib/gpucluster/health-check"
     site.until("the node is back", lambda: not site.root(node, check) and not drained())
     assert site.as_alice(f"srun -w {node} hostname").strip() == node
 

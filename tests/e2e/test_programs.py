@@ -73,7 +73,8 @@ def test_ctrl_c_ends_snakemake_and_its_jobs(site: Site) -> None:
         running.wait()
     assert "Terminating processes on user request" in printed
     site.until("the job has ended", lambda: not site.as_alice("squeue --noheader --me"))
-    assert "CANCELLED" in site.as_alice("sacct --noheader --allocations --format=State | tail -n 1")
+    last = "sacct --noheader --allocations --format=State | tail -n 1"
+    site.until("the accounting knows it", lambda: "CANCELLED" in site.as_alice(last))
 
 
 def test_ray(site: Site) -> None:

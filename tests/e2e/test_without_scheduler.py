@@ -94,7 +94,8 @@ def image_of(site: Site, host: str) -> bytes:
 
 
 def _bytes(site: Site, host: str, command: str, stdin: bytes = b"") -> bytes:
-    argv = ["ssh", "-F", str(site.folder / ".gpucluster" / "ssh" / "config"), host, command]
+    argv = ["ssh", "-F", str(site.folder / ".gpucluster" / "ssh" / "config")]
+    argv += ["-o", f"ConnectTimeout={PATIENCE_S / 2:.0f}", host, command]
     return subprocess.run(argv, input=stdin, capture_output=True, timeout=PATIENCE_S, check=True).stdout
 
 

@@ -33,6 +33,7 @@ from tests.failover.test_watcher import SETTINGS
 from tests.localcloud.api_harness import Api, running
 from tests.localcloud.entitled import Entitled
 from tests.spec.spec_texts import LOCAL
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -111,6 +112,8 @@ def site(api: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
         return programs.Completed(argv, 0, "Slurmctld(primary) at x is UP", "")
 
     monkeypatch.setattr(programs, "call", call)
+    # The standby repeats an attempt whose request took too long; here each attempt is the only one.
+    monkeypatch.setattr(promotion, "_REQUEST_SECONDS", PATIENCE_S)
     access = promotion._OneRequestEach(standby.settings, api.endpoint, api.tenancy)
     site = Site(
         api, settings, standby, statements, Promotion(settings, access, events.append, tmp_path), events, started,

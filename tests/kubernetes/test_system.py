@@ -15,6 +15,7 @@ from gpucluster.kubernetes.system import GpuSoftware, system
 from gpucluster.shapes import GpuVendor
 from tests.controller.kubernetes.api_server import ApiServer, needs_api_server, running
 from tests.kubernetes.schemas import releases, validate_all
+from tests.waiting import PATIENCE_S
 
 ALL = list(shapes.catalogue().values())
 MINORS = (20, 28, releases()[-1])
@@ -60,13 +61,14 @@ def test_a_real_api_server_of_1_20_takes_them_all(tmp_path: Path) -> None:
     with running(tmp_path, "--allow-privileged=true") as server:  # as kubeadm starts it
         made = _system(*(shape.name for shape in ALL), minor=20, access="device")
         _apply(server, [each for each in made if each["kind"] in ("Namespace", "CustomResourceDefinition")])
-        server.kubectl.run("wait", "--for=condition=Established", "--all", "crd")
+        patience = f"--timeout={PATIENCE_S:.0f}s"  # kubectl's own is 30 s
+        server.kubectl.run("wait", "--for=condition=Established", patience, "--all", "crd", seconds=PATIENCE_S)
         said = _apply(server, made, "--dry-run=server")
         assert len(said.splitlines()) == len(made)
 
 
 def _apply(server: ApiServer, made: list[Any], *words: str) -> str:
-    return server.kubectl.run("apply", "--filename=-", *words, text=manifests.to_json(made))
+    return server.kubectl.run("apply", "--filename=-", *words, text=manifests.to_json(made), seconds=PATIENCE_S)
 
 
 def test_vendors_are_those_of_the_catalogue() -> None:

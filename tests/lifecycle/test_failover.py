@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from gpucluster import process
-from gpucluster.errors import InputError, ToolError
+from gpucluster.errors import InputError, ProcessError, ToolError
 from gpucluster.events import Event
 from gpucluster.handover import Outputs, ServiceRecord
 from gpucluster.handover.inventory import hosts as hosts_of
@@ -361,8 +361,13 @@ def test_a_volume_that_nobody_has_goes_to_the_standby_after_the_fence(make: Call
     ],
 )
 def test_a_standby_that_could_not_go_on_changes_nothing(
-    make: Callable[[Model], Failover], change: Callable[[Any], Any], error: type[Exception], text: str
+    make: Callable[[Model], Failover],
+    change: Callable[[Any], Any],
+    error: type[Exception],
+    text: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("gpucluster.lifecycle.failover._REACH_SECONDS", 0.0)
     model: Any = Model()
     change(model)
     before = dict(model.values["service"])
@@ -388,6 +393,42 @@ def test_slurm_that_does_not_answer_is_an_error_and_the_failover_is_not_over(
     with pytest.raises(ToolError, match="Slurm does not answer"):
         failover.fail_over(model, RUN)
     assert model.values["service"]["begun"]
+
+
+def test_a_standby_that_answers_late_goes_on(
+    make: Callable[[Model], Failover], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model: Any = Model()
+    failover, tries = make(model), []
+
+    def late(argv: list[str], **how: Any) -> Completed:
+        tries.append(argv[1])
+        return Completed((), 255, "", "timed out") if tries == ["true"] else model.ssh(argv, **how)
+
+    monkeypatch.setattr("gpucluster.lifecycle.failover._POLL", 0.0)
+    monkeypatch.setattr(process, "run", late)
+    failover.fail_over(model, RUN)
+    assert tries[:2] == ["true", "true"]
+    over(model)
+
+
+def test_slurm_that_answers_the_second_question_has_answered(
+    make: Callable[[Model], Failover], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A slurmctld that has just started, on a busy host, lets scontrol wait for as long as it waits at all."""
+    model: Any = Model()
+    failover, questions = make(model), []
+
+    def late(argv: list[str], **how: Any) -> Completed:
+        questions.append(argv)
+        if argv[1] == "scontrol ping" and sum(each[1] == "scontrol ping" for each in questions) == 1:
+            raise ProcessError("ssh did not end within 40 s", returncode=124)
+        return model.ssh(argv, **how)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr("gpucluster.lifecycle.failover._POLL", 0.0)
+    monkeypatch.setattr(process, "run", late)
+    assert failover.fail_over(model, RUN).host == "demo-standby"
+    over(model)
 
 
 def test_an_apply_gives_the_address_and_mirrors_the_controller(

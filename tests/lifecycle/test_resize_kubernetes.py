@@ -27,6 +27,7 @@ from tests.controller.kubernetes.objects import node, pod
 from tests.lifecycle.test_resize import instance, raw_outputs
 from tests.operations.test_kubernetes import control_plane
 from tests.spec.spec_texts import MINIMAL
+from tests.waiting import PATIENCE_S
 
 SPEC = MINIMAL.replace("shape: BM.GPU4.8, count: 1", "shape: VM.GPU.A10.1, count: 2") + "scheduler: kubernetes\n"
 REPLACED = TerraformPlan(
@@ -80,7 +81,7 @@ def test_nodes_are_drained_before_they_leave_and_forgotten_before_another_machin
         plane.uncordon("compute-1")
         change(plane, REMOVED, 0)
         assert set(plane.nodes()) == {"compute-1", "compute-2", "tiny-controller"}
-        change(plane, REPLACED, 5)
+        change(plane, REPLACED, PATIENCE_S)
         assert set(plane.nodes()) == {"compute-1", "tiny-controller"}
         server.create(node("compute-2"))
         assert not plane.nodes()["compute-2"].cordoned

@@ -9,10 +9,11 @@ from typing import Any
 import oci
 
 from tests.localcloud.api_harness import Api
+from tests.waiting import PATIENCE_S
 
 
 def raw(api: Api, method: str, path: str, headers: dict[str, str], body: bytes = b"") -> tuple[int, Any]:
-    connection = http.client.HTTPConnection(api.endpoint.removeprefix("http://"), timeout=60)
+    connection = http.client.HTTPConnection(api.endpoint.removeprefix("http://"), timeout=PATIENCE_S)
     connection.request(method, path, body, headers)
     reply = connection.getresponse()
     text = reply.read()

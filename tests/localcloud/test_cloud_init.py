@@ -27,7 +27,7 @@ from tests.localcloud import emulated_machine
 from tests.localcloud.boot_harness import Instance, World, a_world
 from tests.localcloud.emulated_machine import EmulatedMachine
 from tests.loop_drives import blank_drive, blank_file
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE_S, wait_for
 
 # Instances are shared, and each test finds what the ones before it have left.
 pytestmark = [pytest.mark.containers, pytest.mark.story]
@@ -383,6 +383,7 @@ def striped(tmp_path: Path) -> Iterator[Striped]:
         process.run(["podman", "rm", "--force", "--volumes", "--time=0", name], check=False)
 
 
+@pytest.mark.timeout(20 * PATIENCE_S)  # three boots
 @pytest.mark.xdist_group("emulated-machine")
 def test_four_drives_become_one_file_system_that_outlives_a_reboot(striped: Striped) -> None:
     first, outcome = striped.boot()

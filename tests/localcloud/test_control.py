@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +17,7 @@ from gpucluster.errors import DataGuardError, EnvironmentFault
 from gpucluster.localcloud import control
 from gpucluster.localcloud.state import source
 from tests.localcloud.api_harness import Api, running
+from tests.stopping import stop
 
 pytestmark = pytest.mark.slow
 
@@ -77,6 +81,24 @@ def test_a_server_of_another_version_is_replaced(api: Api, monkeypatch: pytest.M
     assert again.running
     assert again.pid != api.status.pid
     assert again.endpoint == api.endpoint
+
+
+def test_one_of_another_version_that_is_slow_to_answer_is_replaced_as_well(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid, health = api.status.pid, control._health
+    assert pid is not None
+
+    def asked(endpoint: str, *more: Any) -> Mapping[str, str]:
+        answer = health(endpoint, *more)
+        if not answer:
+            os.kill(pid, signal.SIGCONT)
+        return answer
+
+    monkeypatch.setattr(source, "digest", lambda: "of other files")
+    monkeypatch.setattr(control, "_health", asked)
+    stop(pid)
+    assert control.start(api.home, engine="null").pid != pid
 
 
 def test_stop_never_ends_a_stranger(api: Api) -> None:

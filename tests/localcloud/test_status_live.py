@@ -34,18 +34,19 @@ def _status(folder: Path, *words: str) -> dict[str, Any]:
     (folder / "cluster.yml").write_text(LOCAL)
     argv = [sys.executable, "-m", "gpucluster", "-o", "json", "status", *words]
     env = {**os.environ, "GPUCLUSTER_HOME": str(folder / "cloud")}
-    done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    done = subprocess.run(argv, cwd=folder, env=env, capture_output=True, text=True, check=True)
     data: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])["data"]
     return data
 
 
 def test_what_has_the_tag_is_there_though_no_folder_and_no_state_know_it(api: Api, tmp_path: Path) -> None:
-    assert _status(tmp_path, "--timeout", "30")["state"] == "absent"
+    patient = ("--timeout", str(PATIENCE_S))
+    assert _status(tmp_path, *patient)["state"] == "absent"
     details = oci.core.models.CreateVcnDetails(
         compartment_id=api.tenancy, cidr_blocks=["10.66.0.0/16"], freeform_tags={"gpucluster": "demo"}, display_name="d"
     )
     api.network.create_vcn(details)
-    found = _status(tmp_path, "--timeout", "30")
+    found = _status(tmp_path, *patient)
     assert (found["state"], found["resources"]) == ("partial", {"vcn": 1})
     assert found["pending"] == ["in the cloud, but not in Terraform's state: vcn d"]
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpucluster.localcloud import control
+from gpucluster.localcloud.compute import lifecycle
 from gpucluster.localcloud.engine.null_engine import NullEngine
+from gpucluster.localcloud.engine.protocol import RunState
+from gpucluster.localcloud.server.home import open_authority, open_cloud
+from gpucluster.localcloud.server.watch import ContainerWatch
 from tests.localcloud.api_harness import Api, running
 from tests.waiting import wait_for
 
@@ -45,3 +49,33 @@ def test_the_api_shows_what_has_become_of_a_container(api: Api) -> None:
     api.start()
     wait_for("what nobody has stopped runs", lambda: states()[stopped] == "RUNNING", state=states)
     assert states()[asked] == "STOPPED"
+
+
+class Busy(NullEngine):
+    """The null engine, in which something happens while the containers are listed."""
+
+    meanwhile: Callable[[], object] = staticmethod(lambda: None)
+
+    def states(self) -> Mapping[str, RunState] | None:
+        self.meanwhile()
+        return super().states()
+
+
+def test_what_is_stopped_while_the_containers_are_listed_is_not_started_again(api: Api) -> None:
+    own = api.launch(api.subnet(api.vcn()), "asked").id
+    control.stop(api.home)
+    engine = Busy(api.home / "null")
+    cloud = open_cloud(api.home, engine, open_authority(api.home))
+
+    def stop() -> None:
+        with cloud.store.transaction():
+            _, work_request = lifecycle.begin_action(cloud, cloud.get("instance", own), "STOP", "InstanceAction")
+        lifecycle.run_action(cloud, own, work_request)
+
+    engine.meanwhile = stop
+    try:
+        ContainerWatch(cloud).look()
+        row = cloud.get("instance", own)
+        assert (row.state, row.hidden["stopped_by_itself"]) == ("STOPPED", False), "the next start would boot it"
+    finally:
+        cloud.close()

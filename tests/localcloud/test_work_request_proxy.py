@@ -40,8 +40,7 @@ def test_a_client_whose_endpoint_cannot_be_set_reads_why_a_launch_failed(api: Ap
     client.base_client.session.proxies = {"https": where["proxy"]}
     client.base_client.session.verify = where["certificate"]
     subnet = api.subnet(api.vcn())
-    fault = {"operation": "BootInstance", "message": "Out of host capacity.", "delay": 0.05}
-    (api.home / "faults.json").write_text(json.dumps([fault]))
+    api.faults({"operation": "BootInstance", "message": "Out of host capacity.", "delay": 0.05})
     launched = api.compute.launch_instance(api.launch_details(subnet, "failing"))
     work = launched.headers["opc-work-request-id"]
     found = oci.wait_until(client, client.get_work_request(work), "status", "FAILED", max_wait_seconds=PATIENCE_S).data

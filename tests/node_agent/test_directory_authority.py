@@ -25,6 +25,7 @@ from gpucluster.controller import ca
 from gpucluster.node_agent import directory_authority, programs
 from gpucluster.node_agent.errors import Failed
 from tests.listener import answering
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 
@@ -262,6 +263,19 @@ def test_without_an_answer_nothing_changes(host: Host, authority: Authority) -> 
     host.trusted.unlink()
     directory_authority.learn(host.trusted, host.settings)
     assert not host.trusted.exists(), "a host without one trusts no answer"
+
+
+def test_a_directory_that_has_accepted_a_connection_may_answer_late(
+    host: Host, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("ssl")
+    monkeypatch.setattr(directory_authority, "_CONNECT_SECONDS", PATIENCE_S)
+    monkeypatch.setattr(directory_authority, "_ANSWER_SECONDS", 0.2)
+    with socket(AF_INET, SOCK_STREAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        with pytest.raises(Failed, match=r"the directory does not answer: .*timed out"):
+            directory_authority.is_proven(f"ldaps://127.0.0.1:{silent.getsockname()[1]}", host.trusted)
 
 
 def test_systemd_does_not_wait_for_a_controller_that_does_not_answer(

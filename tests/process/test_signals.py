@@ -74,6 +74,8 @@ def arrived(self, number, frame):
     return _arrived(self, number, frame.f_back if frame.f_code is profile.__code__ else frame)
 
 signals._Stops.arrived = arrived
+# However long the end takes on a busy machine, the user does not insist.
+signals.PATIENCE = 1e9
 
 from gpucluster.cli.base import command, reporting
 from gpucluster.cluster import Cluster
@@ -222,7 +224,8 @@ def _program(code: str, *, begin: bool = True) -> tuple[int, str]:
     """The status and the output of a program that stops itself; it has `signals`, and `stop(number)`."""
     head = (
         "import atexit, os, signal, sys\nfrom gpucluster.process import signals\n"
-        "def stop(number): os.kill(os.getpid(), number)\n" + ("signals.begin()\n" if begin else "")
+        "signals.PATIENCE = 1e9\ndef stop(number): os.kill(os.getpid(), number)\n"
+        + ("signals.begin()\n" if begin else "")
     )
     done = subprocess.run(
         [sys.executable, "-c", head + textwrap.dedent(code)], cwd=import_root(), capture_output=True, text=True,

@@ -29,7 +29,7 @@ from tests.addresses import free_range
 from tests.localcloud.api_harness import running
 from tests.waiting import PATIENCE_S
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(4 * PATIENCE_S)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(15 * PATIENCE_S)]
 
 #: Variables that programs of ours need, and those of other tools, which they do not.
 NEEDED = (

@@ -32,6 +32,7 @@ from tests.ansible.slurm_render import ADDRESS, CONTROLLER, FILES, in_container,
 from tests.controller.users.in_container import CONFIG
 from tests.security.test_text_languages import HOSTILE, TEMPLATES
 from tests.spec.spec_texts import MINIMAL
+from tests.waiting import PATIENCE_S
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIEyPRgdKfBYsUDcnNbEvlN7FAqYP6JWkIFdGvC4bqYqN"
 #: Accents, composed and combining, right to left, wide signs, joiners, beyond the first plane, and odd blanks.
@@ -55,6 +56,9 @@ NAMES = (
 USER_NAMES = (*NAMES, "_", "_-", "a_", "a-", "_0", "users-", "where", "set", "name", "a" * 32, "_" * 32, "a" + "-" * 31)
 
 pytestmark = [pytest.mark.slow]
+
+#: For a thousand programs, one after the other.
+MANY_S = 4 * PATIENCE_S
 
 
 @pytest.fixture(scope="module")
@@ -196,7 +200,7 @@ def test_slurm_takes_each_value_that_cluster_yml_can_have(here: Host) -> None:
     for name, text in files.items():
         _write(here, f"/etc/slurm/{name}", text)
     _write(here, "/tmp/cases.json", json.dumps(cases))
-    assert json.loads(here.run("python3", "-c", _JUDGE)) == []
+    assert json.loads(here.run("python3", "-c", _JUDGE, patience=MANY_S)) == []
 
 
 #: Writes a slurm.conf with every word of Slurm's library as a key; prints those that its parser knows.
@@ -255,7 +259,7 @@ def test_a_value_that_the_parser_does_not_take_is_refused_and_no_other(here: Hos
     limited = {"MaxArraySize"}
     keys = sorted(config_keys.OF_24_11 - apart - removed - limited)
     values = ["word", "-1", "1.5", "7", "yes", "Down", "INFINITE", "65535", "65536", "4294967296", "0x10"]
-    taken = json.loads(here.run("python3", "-c", _TAKEN, json.dumps([keys, values])))
+    taken = json.loads(here.run("python3", "-c", _TAKEN, json.dumps([keys, values]), patience=MANY_S))
     ours = {key: [value for value in values if not config_keys.refused(key, value)] for key in keys}
     assert {key: taken[key] for key in keys if taken[key] != ours[key]} == {}
 

@@ -354,6 +354,8 @@ def small_root(tmp_path: Path, terraform: str, monkeypatch: pytest.MonkeyPatch) 
     root.mkdir(parents=True)
     (root / "main.tf").write_text(ROOT)
     monkeypatch.setattr("gpucluster.terraform.runner.terraform_dir", lambda: tmp_path / "root")
+    # The places for states run in this process.
+    monkeypatch.setattr("gpucluster.terraform.lock._HOLDER_TIMEOUT", PATIENCE_S)
     monkeypatch.setenv("TF_HTTP_USERNAME", "gpucluster")
     monkeypatch.setenv("TF_HTTP_PASSWORD", PASSWORD)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")

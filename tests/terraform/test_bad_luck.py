@@ -13,7 +13,8 @@ import shutil
 import signal
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,12 @@ import pytest
 from gpucluster import process
 from gpucluster.errors import TerraformError
 from gpucluster.events import Event
+from gpucluster.workspace import leftovers
 from gpucluster.workspace import run as runs
 from gpucluster.workspace.run_log import read_runs
 from tests.terraform.conftest import LocalCloud
 from tests.terraform.site_harness import CPU, Site
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE_S, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.story]
 
@@ -306,16 +308,23 @@ def test_terraform_finishes_its_work_when_gpucluster_is_killed(site: Site) -> No
     assert plan.changes == ()
 
 
-def test_the_next_run_waits_for_the_terraform_of_a_killed_one(site: Site) -> None:
+def _providers(site: Site) -> set[str]:
+    """The pids of the cluster's providers."""
+    found = set()
+    for pid in process.pids_with_variable("GPUCLUSTER_CLUSTER", str(site.paths.root)):
+        with suppress(OSError):  # it has ended meanwhile
+            if b"gpucluster.localcloud.provider" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.add(str(pid))
+    return found
+
+
+def test_the_next_run_waits_for_the_terraform_of_a_killed_one(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is told to stop, once, and its provider is not: what the provider has begun is in the state afterwards."""
+    monkeypatch.setattr("gpucluster.workspace.leftovers.end", partial(leftovers.end, timeout=3 * PATIENCE_S))
     site.workspace.pool("left", **CPU)
     site.cloud.faults({"operation": "BootInstance", "until_removed": True})
     _killed(site, "gpucluster", 'module.instance["left-1"].oci_core_instance.this creating')
-    provider = [
-        pid
-        for pid in process.pids_with_variable("GPUCLUSTER_CLUSTER", str(site.paths.root))
-        if b"gpucluster.localcloud.provider" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
+    provider = _providers(site)
     assert provider
     told = site.paths.interrupts
     before = told.read_text() if told.exists() else ""
@@ -332,7 +341,7 @@ def test_the_next_run_waits_for_the_terraform_of_a_killed_one(site: Site) -> Non
         released.result()
     assert {event.name for event in events} == {"leftovers"}
     assert told.read_text().count("\n") < 3
-    assert not [pid for pid in provider if f"{pid}:" in told.read_text()]
+    assert not provider & {line.partition(":")[0] for line in told.read_text().splitlines()}
     site.apply()
     assert len(site.nodes("left")) == 1
     _, plan = site.plan()

@@ -31,6 +31,7 @@ from gpucluster.spec import loads
 from gpucluster.terraform.plan import ResourceChange, TerraformPlan
 from gpucluster.terraform.runner import Terraform
 from tests.spec.spec_texts import public_key
+from tests.waiting import PATIENCE_S
 
 if TYPE_CHECKING:
     from tests.terraform.conftest import LocalCloud
@@ -144,7 +145,7 @@ class Cluster:
             nodes = made.instances
             if made.cluster_network_id:
                 names = handover.permanent_names(pool, self.spec.pools[pool])
-                nodes = instances.members(pool, made.cluster_network_id, names, 30)
+                nodes = instances.members(pool, made.cluster_network_id, names, PATIENCE_S)
             found |= {one.name: one.id for one in nodes}
         return found
 

@@ -41,7 +41,8 @@ def _provider_leftovers(workspace: Workspace) -> list[str]:
 
 
 def _await_no_more_leftovers_than(workspace: Workspace, before: list[str]) -> None:
-    wait_for("the provider has removed its folder", lambda: _provider_leftovers(workspace) == before)
+    # The provider of an earlier Terraform may have been about to remove its own.
+    wait_for("the provider has removed its folder", lambda: set(_provider_leftovers(workspace)) <= set(before))
 
 
 def _only_one_is_left(address: str, output: str) -> bool:
@@ -250,8 +251,8 @@ def test_an_unknown_availability_domain_is_refused_with_those_that_exist(workspa
 
 def test_the_provider_ends_with_a_terraform_that_is_killed(workspace: Workspace, cloud: LocalCloud) -> None:
     """The resource that it was creating is in no state: `test_adoption_live.py` has what gpucluster does then."""
-    # The instance exists, but the provider can't see it and keeps asking.
-    cloud.faults({"operation": "GetInstance", "status": 503, "code": "ServiceUnavailable", "message": "Later."})
+    # The instance exists, but the provider gets no answer when it asks for it. After an error it would give up.
+    cloud.faults({"operation": "GetInstance", "until_removed": True})
     workspace.write()
     leftovers = _provider_leftovers(workspace)
     output = workspace.folder / "output"

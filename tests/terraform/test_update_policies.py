@@ -1,14 +1,16 @@
 """The update policies of the keys that reach Terraform are what Terraform plans: the real Terraform, root and SDK.
 
 The provider is the stand-in, whose schema has the ForceNew attributes and the rules of oracle/oci 8.28.0. It does not
-show what OCI itself refuses, such as a smaller volume, and no host is there: that jobs are waited for is proved in
+show what OCI itself refuses, and no host is there: that jobs are waited for is proved in
 tests/operations/test_drain.py and in tests/e2e.
 """
 
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,8 +19,9 @@ import pytest
 import yaml
 
 from gpucluster import handover
-from gpucluster.errors import ReplacementError
+from gpucluster.errors import InputError, ReplacementError
 from gpucluster.handover import user_data
+from gpucluster.lifecycle.disk_sizes import refuse_smaller
 from gpucluster.lifecycle.distribution import Distributions
 from gpucluster.lifecycle.field_effects import effects
 from gpucluster.lifecycle.provision import lost_homes, lost_state
@@ -267,6 +270,16 @@ def test_the_effect_of_a_change_is_what_terraform_plans(site: Site, rows: Sequen
     if hosts.replacements:
         with pytest.raises(ReplacementError):
             site.resizing().drain_and_detach(site.terraform, plan)
+
+
+@pytest.mark.parametrize("key", ["controller.boot_volume_gb", "pools.cpu.boot_volume_gb", "controller.state_volume_gb"])
+def test_a_smaller_disk_is_refused_before_anything_changes(site: Site, key: str) -> None:
+    size = BASE["controller"]["state_volume_gb"] if key.endswith("state_volume_gb") else 256  # the default
+    for asked in (size - 10, size + 10):
+        plan = site.plan_of(_changed([Row(key, asked, LIVE)]))
+        said = f"({size} GB, and {asked} GB in cluster.yml)"
+        with pytest.raises(InputError, match=re.escape(said)) if asked < size else nullcontext():
+            refuse_smaller(plan)
 
 
 def _planned(hosts: Any, loses_data: bool) -> UpdatePolicy:

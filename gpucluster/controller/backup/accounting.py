@@ -11,7 +11,7 @@ from gpucluster.controller.backup.work import DATA_SECONDS
 from gpucluster.node_agent.errors import AgentError, Failed, Refused
 from gpucluster.node_agent.programs import run
 
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 # A statement may count the jobs of years, or wait for another statement.
 _STATEMENT_SECONDS = 600.0
 

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 #: which change after the check.
 PASSWORD_FILE = Path("/var/lib/gpucluster-directory/existing.password")
 CA_FILE = Path("/var/lib/gpucluster-directory/existing-ca.pem")
-_SECONDS = 10.0
+#: Until a connection is there, and until a server that has accepted one answers: a busy one does so late.
+_CONNECT_SECONDS, _ANSWER_SECONDS = 10.0, 60.0
 _LDAPS = 636
 #: Exit statuses of OpenLDAP's programs are the result codes of RFC 4511 (appendix A); 255 is a connection that failed.
 _SIZE_LIMIT, _STRONGER_AUTH, _REFERRAL, _NO_SUCH_OBJECT, _INVALID_DN = 4, 8, 10, 32, 34
@@ -141,8 +142,12 @@ def relative_id(sid: str) -> int:
     return int.from_bytes(raw[-4:], "little") if len(raw) >= 12 else 0  # noqa: PLR2004 - one sub-authority at least
 
 
-def tls_problem(error: OSError, server: str) -> str:
-    """Why no connection with TLS is made, in words."""
+def tls_problem(error: OSError, server: str, seconds: float = _CONNECT_SECONDS) -> str:
+    """Why no connection with TLS is made, in words.
+
+    Args:
+        seconds: the limit that was in force.
+    """
     import ssl
 
     name = urlsplit(server).hostname
@@ -153,7 +158,7 @@ def tls_problem(error: OSError, server: str) -> str:
     if isinstance(error, socket.gaierror):
         return f"{name} does not resolve on this host: {error.strerror}"
     if isinstance(error, (socket.timeout, TimeoutError)):
-        return f"{server} does not answer within {_SECONDS:.0f} s: routes, security lists and firewalls decide it"
+        return f"{server} does not answer within {seconds:.0f} s: routes, security lists and firewalls decide it"
     return f"{server} can't be reached: {error.strerror or error}"
 
 
@@ -171,19 +176,19 @@ def connection_problem(server: str, ca_file: Path) -> str:
     """Why this host has no connection with TLS to a server; empty if it has one."""
     import ssl
 
-    place = urlsplit(server)
+    place, seconds = urlsplit(server), _CONNECT_SECONDS
     try:
         # As strict as SSSD, and no more: a default context of Python 3.13 refuses CAs without some extensions.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.load_verify_locations(str(ca_file))
         address = (str(place.hostname), place.port or _LDAPS)
-        with (
-            socket.create_connection(address, timeout=_SECONDS) as plain,
-            context.wrap_socket(plain, server_hostname=place.hostname),
-        ):
-            return ""
+        with socket.create_connection(address, timeout=seconds) as plain:
+            seconds = _ANSWER_SECONDS
+            plain.settimeout(seconds)
+            with context.wrap_socket(plain, server_hostname=place.hostname):
+                return ""
     except OSError as error:
-        return tls_problem(error, server)
+        return tls_problem(error, server, seconds)
 
 
 def bind_problem(status: int, text: str, directory: ExistingDirectory, server: str) -> str:
@@ -253,7 +258,7 @@ class ExistingLdap:
         one = self._directory
         words = (
             *("env", "LDAPCONF=/dev/null", f"LDAPTLS_CACERT={one.ca_file}", "LDAPTLS_REQCERT=demand", "ldapsearch"),
-            *("-x", "-LLL", "-o", "ldif-wrap=no", "-o", f"nettimeout={_SECONDS:.0f}", "-H", self._server),
+            *("-x", "-LLL", "-o", "ldif-wrap=no", "-o", f"nettimeout={_ANSWER_SECONDS:.0f}", "-H", self._server),
             *("-D", one.bind_dn, "-y", str(one.password_file), "-b", base, "-s", scope),
             # Active Directory gives at most 1000 entries at once.
             *(("-z", str(most)) if most else ("-E", "pr=500/noprompt")),

@@ -14,6 +14,8 @@ _SECONDS = 30.0
 _AT_A_TIME = 200
 _JOBS_END_SECONDS = 60.0
 _JOBS_POLL_SECONDS = 0.2
+#: For how long the accounting may not know yet that a job is over, and what is in the error of sacctmgr then.
+_RECORDED_SECONDS, _ACTIVE = 30.0, "active, cancel"
 #: The state of a job that is over while its nodes clean up. With a node that does not answer this may never end.
 _OVER = "COMPLETING"
 #: Slurm's levels of users who see the jobs of all, of those who may change its accounting, too, and of all others.
@@ -211,11 +213,20 @@ class SlurmAccounting:
             self._sacctmgr("modify", "user", "where", *where, "set", f"maxsubmitjobs={_BLOCKED}")
 
     def remove(self, name: str) -> bool:
-        """Delete all associations of a user; returns whether there were any."""
+        """Delete all associations of a user, whose jobs are over; returns whether there were any."""
         if name not in self.associations():
             return False
-        self._sacctmgr("delete", "user", "where", f"name={name}", f"cluster={self._slurm.cluster}")
-        return True
+        until = time.monotonic() + _RECORDED_SECONDS
+        while True:
+            try:
+                self._sacctmgr("delete", "user", "where", f"name={name}", f"cluster={self._slurm.cluster}")
+            except Failed as error:
+                # slurmctld shows the end of a job before it has told the accounting.
+                if _ACTIVE not in error.message or time.monotonic() > until:
+                    raise
+                time.sleep(_JOBS_POLL_SECONDS)
+            else:
+                return True
 
     def end_jobs(self, uid: int) -> int:
         """Cancel all jobs of a user, also those submitted meanwhile, and wait until they are over.

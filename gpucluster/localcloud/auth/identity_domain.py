@@ -42,7 +42,7 @@ FILE = "identity_propagation_trusts.json"  # in the home's folder of credentials
 _GRANT = "urn:ietf:params:oauth:grant-type:token-exchange"
 _UPST = "urn:oci:token-type:oci-upst"
 _SECONDS = 3600  # a session's token lasts an hour (Oracle's page)
-_TIMEOUT = 10.0
+_TIMEOUT = 25.0  # seconds for the keys of an issuer; a client waits a little longer for the answer
 _OPERATORS = {"eq": str.__eq__, "co": str.__contains__, "sw": str.startswith}
 
 

@@ -14,7 +14,7 @@ from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 if TYPE_CHECKING:
     from gpucluster.localcloud.bastion.ssh_server import SshServer
 
-_START_DEADLINE = 30.0  # seconds
+_START_DEADLINE = 180.0  # seconds
 
 
 class BastionEndpoint:

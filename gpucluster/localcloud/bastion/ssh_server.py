@@ -23,7 +23,7 @@ from gpucluster.paths import write_private
 
 HOST = "127.0.0.1"
 _PORT_SETTING = "bastion_port"
-_LOGIN_TIMEOUT = 30  # seconds
+_LOGIN_TIMEOUT = 120  # seconds; the default of sshd (LoginGraceTime)
 _BUFFER = 256 * 1024  # bytes
 
 

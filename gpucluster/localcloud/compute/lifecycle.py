@@ -208,16 +208,15 @@ def run_action(cloud: CloudState, ocid: str, work_request: str) -> None:
         action = instance.hidden.get("action")
         if action is None or instance.state != ACTIONS[action][1]:
             return
+        errors: tuple[tuple[str, str], ...] = ()
         try:
             ACTIONS[action][2](cloud.engine, instance.hidden["name"])
             if instance.state == LifecycleState.STARTING:
                 attachments.restore(cloud, ocid)
         except GpuClusterError as error:
-            cloud.end_work(work_request, errors=(("InternalError", str(error)),))
+            errors = (("InternalError", str(error)),)
             log.error("%s of %s failed: %s", action, ocid, error)
-        else:
-            cloud.end_work(work_request, action=WorkAction.UPDATED)
-        sync_state(cloud, ocid)
+        sync_state(cloud, ocid, work_request=work_request, errors=errors)
 
 
 def begin_action(cloud: CloudState, instance: Resource, action: str, operation: str) -> tuple[Resource, str]:
@@ -296,8 +295,7 @@ def _replace(cloud: CloudState, ocid: str, effect: Effect) -> None:
             _end_replacement(cloud, ocid, dead=effect.dead)
         if stopped:
             cloud.engine.stop(instance.hidden["name"])
-        cloud.end_work(work_request, action=WorkAction.UPDATED)
-        sync_state(cloud, ocid)
+        sync_state(cloud, ocid, work_request=work_request)
 
 
 def _end_replacement(cloud: CloudState, ocid: str, *, dead: bool) -> None:
@@ -349,12 +347,20 @@ def start_stopped(cloud: CloudState, ocid: str) -> None:
     sync_state(cloud, ocid)
 
 
-def sync_state(cloud: CloudState, ocid: str, *, by_itself: bool = False) -> None:
+def sync_state(
+    cloud: CloudState,
+    ocid: str,
+    *,
+    by_itself: bool = False,
+    work_request: str = "",
+    errors: tuple[tuple[str, str], ...] = (),
+) -> None:
     """Set the row of an instance to the state of its container: RUNNING, STOPPED, or TERMINATED if there is none.
 
     Args:
         by_itself: no caller has asked the API for a change of state. The next start of the server boots such an
             instance if it is stopped: a restart of this machine stops the containers, too.
+        work_request: ends with the change, and with these errors: who waits for it then finds the state, too.
     """
     instance = cloud.get("instance", ocid)
     container_state = cloud.engine.state(instance.hidden["name"])
@@ -362,15 +368,19 @@ def sync_state(cloud: CloudState, ocid: str, *, by_itself: bool = False) -> None
         container_state = RunState.RUNNING  # a dead instance looks like a running one
     if container_state == RunState.ABSENT:
         log.error("the container of %s (%s) is gone", instance.body["displayName"], ocid)
+        cloud.end_work(work_request, action=WorkAction.UPDATED, errors=errors)
         cloud.set_state("instance", ocid, LifecycleState.TERMINATING)
         finish_termination(cloud, ocid)
         return
     with cloud.store.transaction():
+        cloud.end_work(work_request, action=WorkAction.UPDATED, errors=errors)
         fresh = cloud.get("instance", ocid)
         if fresh.state == LifecycleState.TERMINATING:
             return
         fresh.hidden.pop("action", None)
-        fresh.hidden["stopped_by_itself"] = by_itself and container_state == RunState.STOPPED
+        # A request may have stopped it since the caller has looked at the containers.
+        by_request = fresh.state == LifecycleState.STOPPED and not fresh.hidden.get("stopped_by_itself")
+        fresh.hidden["stopped_by_itself"] = by_itself and container_state == RunState.STOPPED and not by_request
         cloud.store.save(fresh)
         cloud.set_state(
             "instance", ocid, LifecycleState.RUNNING if container_state == RunState.RUNNING else LifecycleState.STOPPED

@@ -58,15 +58,20 @@ def converge(cloud: CloudState, pool_id: str) -> None:
             state = cloud.get("instancepool", pool_id).state
             if state != LifecycleState.TERMINATING and not (first and errors):
                 set_pool_state(cloud, pool_id, LifecycleState.RUNNING)
+                _end_work(cloud, pool_id, errors)
             else:
                 set_pool_state(cloud, pool_id, LifecycleState.TERMINATING)
                 state = LifecycleState.TERMINATING
         if state == LifecycleState.TERMINATING:
-            _terminate_all(cloud, pool_id)
+            _terminate_all(cloud, pool_id, errors)
         for error in errors:
             log.error("instance pool %s: %s", pool.body["displayName"], error)
-        request = cloud.get("instancepool", pool_id).hidden.get("work_request", "")
-        cloud.end_work(request, errors=tuple(("InternalError", error) for error in errors))
+
+
+def _end_work(cloud: CloudState, pool_id: str, errors: list[str]) -> None:
+    """End the work request of a pool, in the transaction of its new state: the next request may follow that at once."""
+    request = cloud.get("instancepool", pool_id).hidden.get("work_request", "")
+    cloud.end_work(request, errors=tuple(("InternalError", error) for error in errors))
 
 
 def _grow(cloud: CloudState, pool: Resource) -> list[str]:
@@ -116,7 +121,7 @@ def next_to_terminate(alive: list[Resource]) -> Resource:
     return min((row for row in alive if counts[row.body["faultDomain"]] == fullest), key=lambda row: row.seq)
 
 
-def _terminate_all(cloud: CloudState, pool_id: str) -> None:
+def _terminate_all(cloud: CloudState, pool_id: str, errors: list[str]) -> None:
     with cloud.store.transaction():
         everyone = members(cloud, pool_id)
         for row in everyone:
@@ -126,8 +131,11 @@ def _terminate_all(cloud: CloudState, pool_id: str) -> None:
     left = members(cloud, pool_id)
     if left:
         log.error("instance pool %s stays TERMINATING: %d members could not be terminated", pool_id, len(left))
+        _end_work(cloud, pool_id, errors)
         return
-    set_pool_state(cloud, pool_id, LifecycleState.TERMINATED, gone=True)
+    with cloud.store.transaction():
+        set_pool_state(cloud, pool_id, LifecycleState.TERMINATED, gone=True)
+        _end_work(cloud, pool_id, errors)
 
 
 def _await_termination(cloud: CloudState, ending: list[Resource]) -> None:

@@ -23,6 +23,7 @@ from gpucluster.localcloud.engine.protocol import LABEL_OCID, LaunchRequest, Run
 from gpucluster.localcloud.engine.seed import Seed
 from gpucluster.localcloud.podman.command import DEVICES_LABEL, error_text, podman, probe
 from gpucluster.localcloud.podman.host import settings
+from gpucluster.waiting import wait_until
 
 # On each container: the folder of this host that is removed with the instance.
 _FOLDER_LABEL = "gpucluster.folder"
@@ -50,6 +51,11 @@ _INSTANCE_TRACES = (
 
 # What a shell and Podman add to the number of the signal that has ended a program.
 _OF_A_SIGNAL = 128
+# What Podman reports when the processes of a container that it has killed are not gone after five seconds, and for how
+# long it is asked again (podman issue 17142).
+_DYING = "did not die within timeout"
+_DEATH_S = 120.0
+_POLL_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -147,7 +153,21 @@ def rebooted(event: str) -> str:
 
 def stop(name: str, timeout: int = 10) -> None:
     """Shut an instance down and keep its disk. After `timeout` seconds it is killed. Does nothing if it is stopped."""
-    podman("stop", "--time", str(timeout), name)
+    result = _end("stop", "--time", str(timeout), name)
+    if result.returncode != 0:
+        raise CloudError(f"the instance {name} was not stopped: {error_text(result)}", where="podman stop")
+
+
+def _end(*arguments: str) -> process.Completed:
+    """Call Podman to end a container, again while its killed processes still wait for a turn on a busy host."""
+    results: list[process.Completed] = []
+
+    def ended() -> bool:
+        results[:] = [podman(*arguments, check=False)]
+        return results[0].returncode == 0 or _DYING not in results[0].stderr
+
+    wait_until(ended, _DEATH_S, _POLL_S)
+    return results[0]
 
 
 def terminate(name: str, home: Path | None = None) -> None:
@@ -161,7 +181,7 @@ def terminate(name: str, home: Path | None = None) -> None:
     result = podman("container", "inspect", "--format", folder_format, name, check=False)
     if result.returncode == 0:
         folders += [Path(result.stdout.strip())] if result.stdout.strip().startswith("/") else []
-        gone = podman("rm", "--force", "--volumes", "--time=0", name, check=False)
+        gone = _end("rm", "--force", "--volumes", "--time=0", name)
         if gone.returncode != 0 and state(name) != RunState.ABSENT:
             raise CloudError(f"the instance {name} was not removed: {error_text(gone)}", where="podman rm")
     volumes.release(name)

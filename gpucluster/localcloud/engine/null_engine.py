@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,16 +93,24 @@ class NullEngine:
 
     def state(self, name: str) -> RunState:
         """The recorded state."""
-        path = self.root / "machines" / name
-        return RunState(json.loads(path.read_text())["state"]) if path.exists() else RunState.ABSENT
+        try:
+            return RunState(json.loads((self.root / "machines" / name).read_text())["state"])
+        except FileNotFoundError:
+            return RunState.ABSENT
 
     def instances(self) -> list[EngineInstance]:
         """The recorded ones."""
-        instances = []
+        return [
+            EngineInstance(name, RunState(record["state"]), record["ocid"]) for name, record in self._machines().items()
+        ]
+
+    def _machines(self) -> dict[str, dict[str, Any]]:
+        """The records by name."""
+        found = {}
         for path in _records(self.root / "machines"):
-            record = json.loads(path.read_text())
-            instances.append(EngineInstance(path.name, RunState(record["state"]), record["ocid"]))
-        return instances
+            with suppress(FileNotFoundError):  # it is removed at this moment
+                found[path.name] = json.loads(path.read_text())
+        return found
 
     def states(self) -> Mapping[str, RunState] | None:
         """The recorded ones."""
@@ -109,8 +118,7 @@ class NullEngine:
 
     def devices_in_use(self) -> list[str]:
         """The recorded ones."""
-        records = [json.loads(path.read_text()) for path in _records(self.root / "machines")]
-        return [device for record in records for device in record.get("devices", [])]
+        return [device for record in self._machines().values() for device in record.get("devices", [])]
 
     def attach_volume(self, name: str, device: str, file: Path) -> None:
         """Record it."""

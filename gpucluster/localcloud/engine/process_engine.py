@@ -32,7 +32,7 @@ from gpucluster.waiting import wait_until
 
 CONFIG = "process-engine.json"
 _HOME_MARKER, _NAME_MARKER = "GPUCLUSTER_PROCESS_HOME", "GPUCLUSTER_PROCESS_NAME"
-_KILL_DEADLINE = 5.0  # seconds until a killed process is gone
+_KILL_DEADLINE = 60.0  # seconds until a killed process is gone; it may wait for a disk, or a processor
 _STOP_TIMEOUT = 30.0
 _SWEEP_AFTER = 0.5
 _POLL = 0.005

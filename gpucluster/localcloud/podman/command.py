@@ -85,9 +85,7 @@ def _verb(arguments: tuple[str, ...]) -> str:
 
 
 def _backend_problems() -> list[str]:
-    result = process.run(
-        ["podman", "info", "--format", "{{.Host.NetworkBackend}} {{.Store.GraphDriverName}}"], check=False, timeout=60
-    )
+    result = podman("info", "--format", "{{.Host.NetworkBackend}} {{.Store.GraphDriverName}}", check=False)
     if result.returncode != 0:
         return [f"podman does not work: {error_text(result)}. Try `podman info`"]
     backend, driver = [*result.stdout.split(), "?", "?"][:2]
@@ -107,6 +105,6 @@ def _backend_problems() -> list[str]:
 
 def _trial_problems(image: str) -> list[str]:
     chosen = settings()
-    argv = ["podman", "--runtime", chosen.runtime, "run", "--rm", "--network=none", "--label=gpucluster.trial=1"]
-    result = process.run([*argv, *chosen.run_options(), image, "/bin/true"], check=False, timeout=60)
+    words = ["--runtime", chosen.runtime, "run", "--rm", "--network=none", "--label=gpucluster.trial=1"]
+    result = podman(*words, *chosen.run_options(), image, "/bin/true", check=False)
     return [] if result.returncode == 0 else [f"a container does not start ({chosen.runtime}): {error_text(result)}"]

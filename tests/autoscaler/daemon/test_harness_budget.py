@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import pytest
 
@@ -25,11 +26,16 @@ def harness() -> Iterator[ClusterHarness]:
         yield made
 
 
+def noon() -> str:
+    """A time zone in which it is noon: no month begins while the job runs, or while the test does."""
+    return f"Etc/GMT{datetime.now(UTC).hour - 12:+d}"
+
+
 def budget(harness: ClusterHarness, amount: float) -> None:
     content = json.loads(harness.policy.read_text())
     content["budgets"] = {
         "amounts": {"science": amount}, "parents": {"vision": "science"}, "prices": {"fixed": 36.0, "b": 3.6},
-        "currency": "USD", "timezone": "UTC", "hosts": [FIXED],
+        "currency": "USD", "timezone": noon(), "hosts": [FIXED],
     }  # fmt: skip
     harness.policy.write_text(json.dumps(content))
 
@@ -44,7 +50,6 @@ def restart(harness: ClusterHarness) -> None:
 def spent(harness: ClusterHarness, seconds: int) -> None:
     """A job of the account has run for so long on the permanent node, at a cent a second."""
     now = int(time.time())
-    # Of this month also in its first seconds.
     line = f"1|alice|vision|{now - seconds}|{now}|cpu=4|fixed-1"
     tool = harness.folder / "bin" / "sacct"
     tool.write_text(f"#!/bin/sh\necho '{line}'\n")

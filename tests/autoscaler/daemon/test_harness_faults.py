@@ -28,7 +28,8 @@ from tests.waiting import PATIENCE_S
 pytestmark = [pytest.mark.containers, pytest.mark.slurm, pytest.mark.story]
 
 CAPACITY = {"operation": LAUNCH, "message": "Out of host capacity."}
-SHORT = {"ResumeTimeout": "8"}
+# Half of the time in which the daemon gives a host up. `LATE` is when a host boots after that.
+SHORT, LATE = {"ResumeTimeout": "30"}, 31
 # How often a launch is tried at most before a gang is rolled back.
 TRIES = int(TIMES["gang_retry_window"] / TIMES["retry_pause"]) + 2
 POOLS = (
@@ -118,7 +119,7 @@ def play() -> Iterator[Play]:
             "p16": [{"operation": "BootInstance", "display_name": "p16-e1", "dead": True, "times": 1}],
             "p16b": [{"operation": "BootInstance", "dead": True}],
             "p17": [{"operation": "BootInstance", "dead": True, "times": 2}],
-            "p18": [{"operation": "BootInstance", "delay": 9, "times": 1}],
+            "p18": [{"operation": "BootInstance", "delay": LATE, "times": 1}],
             "p42y": [CAPACITY],
         }
         for pool, of in faults.items():
@@ -273,7 +274,8 @@ def test_scenario_22_a_name_is_used_again_only_when_its_instance_is_gone(play: P
     harness = play.harness
 
     def ending() -> bool:
-        return [one[0].lifecycle_state for one in harness.instances("p22").values()] == ["TERMINATING"]
+        # On a busy machine the half minute of `hold_ends` may be over already: then it is gone.
+        return "RUNNING" not in [one[0].lifecycle_state for one in harness.instances("p22").values()]
 
     with harness.hold_ends("p22"):
         harness.open("22")

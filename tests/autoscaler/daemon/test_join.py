@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -194,7 +195,8 @@ def test_a_run_that_takes_too_long_is_ended_and_reported(root: Root) -> None:
         root.requests.submit(request(9))
         [result] = root.results(1).values()
     assert not result.ok
-    assert "ended with 124" in result.message
+    # 137: it had not ended ten seconds after it was asked to.
+    assert re.search("ended with (124|137)", result.message)
 
 
 @SECOND_PART

@@ -17,6 +17,7 @@ import oci
 import pytest
 from oci.core import models
 
+from gpucluster.autoscaler.daemon import oci as daemon_oci
 from gpucluster.autoscaler.daemon.oci import OciCloud, RequestFailed
 from gpucluster.autoscaler.decide.types import Fault
 from gpucluster.autoscaler.policy import Authentication
@@ -28,6 +29,7 @@ from tests.autoscaler.cloud_harness import CLUSTER, Site
 from tests.localcloud.api_harness import GPU_SHAPE, Api, make_host_namespace, refused, running
 from tests.localcloud.entitled import CLUSTER as TEXT
 from tests.localcloud.entitled import Entitled, elastic_cluster
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.slow
 
@@ -173,7 +175,9 @@ class Play:
 @pytest.fixture(scope="module")
 def play(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Play]:
     folder = tmp_path_factory.mktemp("enforced")
-    with running(folder / "cloud") as api:
+    with running(folder / "cloud") as api, pytest.MonkeyPatch.context() as patient:
+        # The daemon repeats a request that had no answer in time; here each refusal is looked at.
+        patient.setattr(daemon_oci, "TIMEOUT", (PATIENCE_S, PATIENCE_S))
         yield Play(api, folder)
 
 

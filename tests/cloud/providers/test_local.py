@@ -19,6 +19,7 @@ from gpucluster.paths import ClusterPaths
 from gpucluster.spec import loads
 from tests.localcloud.api_harness import running
 from tests.spec.spec_texts import LOCAL
+from tests.waiting import PATIENCE_S
 
 
 def test_the_real_provider_is_pointed_at_the_local_cloud_and_at_nothing_else(
@@ -68,6 +69,7 @@ def test_a_machine_with_the_credentials_alone_needs_no_podman(tmp_path: Path, mo
         (home / "endpoint.json").write_text(json.dumps({"endpoint": api.endpoint, "pid": 1, "identity": "elsewhere"}))
         monkeypatch.setenv("GPUCLUSTER_HOME", str(home))
         monkeypatch.setenv("PATH", str(tmp_path))
+        monkeypatch.setattr(control, "_ELSEWHERE_TIMEOUT", PATIENCE_S)
         cloud = LocalCloudProvider(spec, ClusterPaths(tmp_path / ".gpucluster"), ignore)
         assert cloud.in_use()
         cloud.check()

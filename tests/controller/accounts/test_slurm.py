@@ -17,6 +17,7 @@ from gpucluster.handover.slurm_accounts import accounting
 from gpucluster.spec import loads
 from tests.controller.users.harness import ACCOUNT, KEY, Controller
 from tests.spec.spec_texts import MINIMAL
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.containers, pytest.mark.slurm]
 
@@ -143,6 +144,10 @@ def test_what_leaves_the_file_goes_when_nothing_uses_it(controller: Controller) 
     assert apply(controller, LESS)["changed"] is False
 
     controller.run("scancel", "--user=alice")
+    # slurmctld tells the accounting later, which keeps what has jobs that are not over.
+    ended = "SELECT COUNT(*) FROM demo_job_table WHERE time_end"
+    words = ("mariadb", "slurm_acct_db", "--batch", "--skip-column-names", f"--execute={ended}")
+    wait_for("the accounting has the end of both jobs", lambda: controller.run(*words)[1] == "2\n")
     said = apply(controller, "")
     assert said["kept"] == []
     left = associations(controller, "share")

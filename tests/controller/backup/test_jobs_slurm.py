@@ -32,7 +32,7 @@ case $verb in
     start)
         pidwait --exact timeout
         lives "$name" || { begin "$name" > /dev/null 2>&1 < /dev/null & }
-        until lives "$name"; do :; done ;;
+        until lives "$name"; do kill -0 $! || exit 1; done ;;
     stop)
         pkill --exact "$name"
         pidwait --exact "$name"

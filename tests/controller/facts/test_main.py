@@ -128,13 +128,13 @@ def test_a_lost_connection_ends_jobs_and_leaves_nothing(
     commands.prints("sinfo", "a-1 idle a none\n")
     commands.prints("squeue", "")
     commands.add("scancel")
-    ended = tmp_path / "ended"
-    commands.add("runuser", f"trap 'touch {ended}; exit 1' TERM; sleep 600 & wait")
+    ended, runs = tmp_path / "ended", tmp_path / "runs"
+    commands.add("runuser", f"trap 'touch {ended}; exit 1' TERM; touch {runs}; sleep 600 & wait")
     operator = Operator(_asked(place, slurm=SLURM))
     operator.hears()
     if have_looked:
         operator.say("")
-    wait_for("the job runs", lambda: commands.calls("runuser"))
+    wait_for("the job runs", runs.exists)
     assert isinstance(operator.leaves(), Disconnected)
     assert ended.exists()
     assert list(place.iterdir()) == []

@@ -13,7 +13,6 @@ import functools
 import json
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ import pytest
 from gpucluster.controller.kubernetes.person_objects import POLICIES_UNTIL
 from gpucluster.node_agent.errors import AgentError
 from gpucluster.node_agent.kubernetes.kubectl import Kubectl
+from tests.addresses import free_port
 from tests.waiting import wait_for
 
 _PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kubeadm", "kubectl")
@@ -146,13 +146,6 @@ def controllers(server: ApiServer, *names: str) -> Iterator[None]:
         process.wait()
 
 
-def _port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @contextlib.contextmanager
 def running(folder: Path, *more: str, quota: int = 0) -> Iterator[ApiServer]:
     """Both processes until the end of the block.
@@ -162,7 +155,7 @@ def running(folder: Path, *more: str, quota: int = 0) -> Iterator[ApiServer]:
         quota: bytes that etcd may store; 0 is its default.
     """
     place = binaries()
-    client, peer, secure = (_port() for _ in range(3))
+    client, peer, secure = (free_port() for _ in range(3))
     etcd = f"http://127.0.0.1:{client}"
     subprocess.run(["openssl", "genrsa", "-out", str(folder / "sa.key"), "2048"], check=True, capture_output=True)
     tokens = folder / "tokens.csv"

@@ -10,6 +10,7 @@ import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -131,10 +132,13 @@ scrape_configs:
   static_configs: [{{targets: ["127.0.0.1:{port}"], labels: {{node: ctl}}}}]
 """
         with prometheus(tmp_path, scrape) as running:
-            wait_for("a scrape", lambda: running.get("/api/v1/query?query=gpucluster_slurm_job_info")["result"])
-            found = running.get("/api/v1/query?query=gpucluster_slurm_job_info")["result"]
+            # Each waits: where a busy machine does not answer a scrape in time, the series end until the next one.
+            def scraped(name: str) -> Any:
+                return wait_for("a scrape", lambda: running.get(f"/api/v1/query?query={name}")["result"])
+
+            found = scraped("gpucluster_slurm_job_info")
             assert {each["metric"]["name"] for each in found if "name" in each["metric"]} == set(seen) - {""}
-            (drained,) = running.get("/api/v1/query?query=gpucluster_slurm_node_drained")["result"]
+            (drained,) = scraped("gpucluster_slurm_node_drained")
             assert drained["metric"]["node"] == "gpu-1"
     finally:
         server.shutdown()

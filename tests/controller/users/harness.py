@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from gpucluster.node_agent.errors import UNCONFIRMED
+from gpucluster.node_agent.errors import UNCONFIRMED, Failed
 from tests import waiting
 from tests.agent_program import install
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_for
 
 SUFFIX = "dc=demo,dc=local"
 HOMES = "/mnt/home"
@@ -164,6 +164,22 @@ class Controller:
     def until(self, what: str, *argv: str) -> None:
         """Wait until a program in the container ends well; a failure has what it prints."""
         self.ask("until", what=what, argv=list(argv))
+
+    def rotation(self, what: str, status: int) -> tuple[str, str]:
+        """What a rotation of a secret prints that ends with this status.
+
+        A host that does not answer in time takes no part in it. The same command then goes on, as its hint states.
+        """
+        given = json.dumps({"operation": "rotate", "arguments": {"what": [what]}})
+        ends: list[tuple[int, str, str]] = []
+
+        def ended() -> bool:
+            ends.append(self.run("gpucluster-agent", "rotate", "request", given=given, check=False))
+            assert ends[-1][0] in (status, Failed.status, UNCONFIRMED), ends
+            return ends[-1][0] == status
+
+        wait_for(f"the rotation of {what} ends with {status}", ended, state=lambda: ends[-1])
+        return ends[-1][1:]
 
     def content(self) -> str:
         """All of the directory, as a backup has it."""

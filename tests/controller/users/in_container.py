@@ -51,6 +51,10 @@ ppolicy_default "cn=users,ou=policies,SUFFIX"
 """
 #: SSSD sends its password by TLS only.
 LOOPBACK = "ldaps://127.0.0.1"
+#: ssh gives up after some seconds where the product calls it. Of two equal options the first one counts.
+SSH = f"""#!/bin/sh
+exec /usr/bin/ssh -oConnectTimeout={PATIENCE_S:.0f} "$@"
+"""
 CERTIFICATE, CERTIFICATE_KEY = "/etc/ldap/test.pem", "/etc/ldap/test.key"
 children: list[subprocess.Popen[bytes]] = []
 
@@ -98,6 +102,8 @@ def start(config: dict[str, Any], *, slurm: bool, access: str, lookup: dict[str,
     make_certificate()
     start_slapd(config, access)
     start_node()
+    until("slapd answers", "ldapwhoami", "-Q", "-Y", "EXTERNAL", "-H", config["uri"])
+    be_patient()
     if slurm:
         start_lookup(config, lookup)
         start_slurm(config["slurm"]["cluster"], config["slurm"]["account"])
@@ -106,6 +112,9 @@ def start(config: dict[str, Any], *, slurm: bool, access: str, lookup: dict[str,
 
 def start_node() -> None:
     """Another host: this one, by another name and an ssh server."""
+    ssh = Path("/usr/local/bin/ssh")
+    ssh.write_text(SSH)
+    ssh.chmod(0o755)
     key = "/etc/gpucluster/key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     allowed = Path("/root/.ssh/authorized_keys")
@@ -122,7 +131,6 @@ def start_node() -> None:
 
 def start_lookup(config: dict[str, Any], files: dict[str, str]) -> None:
     """The system's own view of users: SSSD, which binds with the entry of the controller."""
-    until("slapd answers", "ldapwhoami", "-Q", "-Y", "EXTERNAL", "-H", config["uri"])
     # The name is that of the inventory in tests/ansible/render.py.
     status, said = request('{"operation": "base_tree", "arguments": {"hosts": {"demo-controller": "ocid"}}}')
     assert status == 0, said
@@ -195,7 +203,7 @@ def start_slurm(cluster: str, account: str) -> None:
     database = settings / "slurmdbd.conf"
     database.write_text(
         "DbdHost=ctl\nSlurmUser=slurm\nPidFile=/run/slurmdbd/slurmdbd.pid\nLogFile=/run/slurmdbd/log\n"
-        "StorageType=accounting_storage/mysql\nStorageHost=localhost\nStorageUser=slurm\nStorageLoc=slurm_acct_db\n"
+        "MessageTimeout=100\nStorageType=accounting_storage/mysql\nStorageHost=localhost\nStorageUser=slurm\nStorageLoc=slurm_acct_db\n"
     )
     database.chmod(0o600)
     shutil.chown(database, "slurm", "slurm")
@@ -204,6 +212,8 @@ def start_slurm(cluster: str, account: str) -> None:
         "SlurmctldPidFile=/run/slurmctld/slurmctld.pid\nSlurmctldLogFile=/run/slurmctld/log\nSelectType=select/cons_tres\n"
         "AccountingStorageType=accounting_storage/slurmdbd\nAccountingStorageHost=ctl\nProctrackType=proctrack/linuxproc\n"
         "AccountingStorageEnforce=associations,limits,qos\nAccountingStorageTRES=gres/gpu\nGresTypes=gpu\n"
+        # The longest without a warning.
+        "MessageTimeout=100\n"
         "NodeName=far State=FUTURE\nPartitionName=main Nodes=ALL Default=YES\n"
     )
     (settings / "cgroup.conf").write_text("CgroupPlugin=disabled\n")
@@ -223,6 +233,16 @@ def request(text: str) -> list[Any]:
         importlib.import_module(f"gpucluster.controller.users.{name}") for name in ("requests", "__main__")
     )
     return list(requests.answer(entry.make, text))
+
+
+def be_patient() -> None:
+    """Let the program of this process wait for hosts, SSSD and Slurm longer than it does on a controller."""
+    users = "gpucluster.controller.users"
+    vars(importlib.import_module(f"{users}.hosts")).update(_PATIENCE_SECONDS=PATIENCE_S, _SECONDS=2 * PATIENCE_S)
+    vars(importlib.import_module(f"{users}.nss"))["_KNOWN_SECONDS"] = PATIENCE_S
+    vars(importlib.import_module(f"{users}.slurm")).update(
+        _SECONDS=PATIENCE_S, _JOBS_END_SECONDS=PATIENCE_S, _RECORDED_SECONDS=PATIENCE_S
+    )
 
 
 def patience(seconds: float) -> str:

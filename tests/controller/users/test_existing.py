@@ -16,6 +16,7 @@ from gpucluster.controller.users import existing
 from gpucluster.controller.users.existing import ExistingDirectory
 from gpucluster.node_agent import programs
 from gpucluster.node_agent.errors import Failed
+from tests.waiting import PATIENCE_S
 
 RAW: dict[str, Any] = {
     "kind": "ldap", "servers": ["ldaps://a.example", "ldaps://b.example:1636"], "base": "dc=example",
@@ -184,6 +185,18 @@ def test_a_directory_without_a_server_or_without_users_is_refused(monkeypatch: p
     Servers(monkeypatch, users="")
     with pytest.raises(Failed, match="there is no user with a uidNumber below dc=example"):
         existing.check(LDAP)
+
+
+def test_a_server_that_has_accepted_a_connection_may_answer_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ssl = pytest.importorskip("ssl")
+    monkeypatch.setattr(existing, "_CONNECT_SECONDS", PATIENCE_S)
+    monkeypatch.setattr(existing, "_ANSWER_SECONDS", 1.0)
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", lambda *_: None)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = f"ldaps://127.0.0.1:{silent.getsockname()[1]}"
+        assert f"{server} does not answer within 1 s" in existing.connection_problem(server, tmp_path / "ca.pem")
 
 
 def test_a_file_without_certificates_is_named(tmp_path: Path) -> None:

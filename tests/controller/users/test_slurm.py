@@ -69,6 +69,32 @@ def test_jobs_that_come_while_others_are_ended_end_as_well(monkeypatch: pytest.M
     assert cancelled == [["1", "2"], ["3"]]
 
 
+def test_what_the_accounting_does_not_know_to_be_over_is_awaited_but_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Whole, as slurmdbd prints it: test_slurm_containers.py.
+    refusals = [f"Error with request: jobs are {slurm._ACTIVE} them"] * 2
+
+    def call(argv: list[str], **_: Any) -> Any:
+        if "delete" in argv:
+            said = refusals.pop() if refusals else ""
+            return subprocess.CompletedProcess(argv, 1 if said else 0, "", said)
+        return subprocess.CompletedProcess(argv, 0, "alice|ml|0\n" if "associations" in argv else "", "")
+
+    monkeypatch.setattr(programs, "call", call)
+    monkeypatch.setattr(slurm, "_JOBS_POLL_SECONDS", 0)
+    accounting = slurm.SlurmAccounting(config.Accounting("demo", "ml"))
+    assert accounting.remove("alice") is True
+    assert refusals == []
+
+    monkeypatch.setattr(slurm, "_RECORDED_SECONDS", -1.0)
+    for said in (f"jobs are {slurm._ACTIVE} them", "Unable to contact slurm controller"):
+        refusals.append(said)
+        with pytest.raises(errors.Failed, match="answers with an error"):
+            accounting.remove("alice")
+        assert refusals == []
+
+
 def test_a_job_that_is_over_on_a_node_that_does_not_answer_is_not_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     states, cancelled = {"1": "RUNNING", "2": "PENDING", "3": "COMPLETING"}, []
 

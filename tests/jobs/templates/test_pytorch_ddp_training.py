@@ -158,17 +158,23 @@ def test_a_training_that_was_killed_goes_on_and_ends_as_one_that_was_not(tmp_pat
     assert lines[-1]["loss"] < lines[1]["loss"]
     assert {line["ranks"] for line in lines} == {2}
 
-    with started(killed) as processes:
-        wait_for("the first checkpoint is there", (killed / "checkpoint").exists, interval=0.01)
-        for process in processes:
-            process.send_signal(signal.SIGKILL)
-    # It died while it wrote the next one.
-    shutil.copy(killed / "checkpoint", killed / "checkpoint.new")
-    os.truncate(killed / "checkpoint.new", 1000)
-    with started(killed) as processes:
-        outputs = [process.communicate(timeout=PATIENCE_S)[0] for process in processes]
-        assert [process.returncode for process in processes] == [0, 0], outputs
-    again = told(outputs[0])
+    def continued() -> list[dict[str, Any]]:
+        """What a training reports that goes on; nothing if the one before had ended before it was killed."""
+        (killed / "checkpoint").unlink(missing_ok=True)
+        with started(killed) as processes:
+            wait_for("the first checkpoint is there", (killed / "checkpoint").exists, interval=0.01)
+            for process in processes:
+                process.send_signal(signal.SIGKILL)
+        # It died while it wrote the next one.
+        shutil.copy(killed / "checkpoint", killed / "checkpoint.new")
+        os.truncate(killed / "checkpoint.new", 1000)
+        with started(killed) as processes:
+            outputs = [process.communicate(timeout=PATIENCE_S)[0] for process in processes]
+            assert [process.returncode for process in processes] == [0, 0], outputs
+        again = told(outputs[0])
+        return again if again[0]["finished_epochs"] < EPOCHS else []
+
+    again = wait_for("a training is killed before its end", continued)
     assert again[0]["finished_epochs"] >= 1
     assert again[-1]["epoch"] == 3
     # Order of images, their changes and the learning rate are those of the epoch, also in a run that begins there.

@@ -40,6 +40,8 @@ def instance(api: Api, subnet: Any) -> Iterator[Any]:
     made = api.launch(subnet, "node", metadata={"ssh_authorized_keys": "k"})
     yield made
     api.compute.terminate_instance(made.id)
+    # The next test counts the machines.
+    api.wait(api.compute.get_instance, made.id, "TERMINATED")
 
 
 def image(api: Api) -> Any:

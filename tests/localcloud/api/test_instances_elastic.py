@@ -191,7 +191,7 @@ def test_an_instance_shows_that_its_image_is_being_made(tmp_path: Path) -> None:
         builder = api.launch(api.subnet(api.vcn()), "builder")
         machine = api.home / "null" / "machines" / f"gpucluster-builder-{builder.id[-12:]}"
         details = models.CreateImageDetails(compartment_id=api.tenancy, instance_id=builder.id)
-        api.faults({"operation": "MakeImage", "delay": 1.0})
+        api.faults({"operation": "MakeImage", "until_removed": True})
         image = api.compute.create_image(details).data
         assert api.compute.get_instance(builder.id).data.lifecycle_state == "CREATING_IMAGE"
         with refused(409, "IncorrectState"):
@@ -201,6 +201,7 @@ def test_an_instance_shows_that_its_image_is_being_made(tmp_path: Path) -> None:
         api.kill()
         api.start()
         assert api.compute.get_instance(builder.id).data.lifecycle_state == "CREATING_IMAGE"
+        api.faults()
         api.wait(api.compute.get_image, image.id, "AVAILABLE")
         assert api.compute.get_instance(builder.id).data.lifecycle_state == "RUNNING"
         assert machine.exists()

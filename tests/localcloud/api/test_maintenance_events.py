@@ -12,6 +12,7 @@ import pytest
 from oci.core.models import UpdateInstanceMaintenanceEventDetails as Details
 
 from tests.localcloud.api_harness import Api, refused, running
+from tests.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -96,7 +97,12 @@ def test_a_client_moves_it_and_the_machine_is_rebooted_then(api: Api, subnet: An
     )
     (event,) = [each for each in listed(api) if each.display_name == "c"]
     change = api.compute.update_instance_maintenance_event
-    answer = change(event.id, Details(time_window_start=datetime.now(UTC) + timedelta(seconds=1)))
+
+    def moved() -> Any:
+        # Refused where the window has begun before the request arrives.
+        return change(event.id, Details(time_window_start=datetime.now(UTC) + timedelta(seconds=1)))
+
+    answer = wait_for("the window is moved", moved, ignore=oci.exceptions.ServiceError)
     assert answer.headers["opc-work-request-id"]
 
     def now() -> Any:

@@ -103,11 +103,11 @@ def controller(api: Api, subnet: Any, tmp_path_factory: pytest.TempPathFactory) 
 @pytest.mark.slow
 def test_a_host_name_is_free_when_its_instance_is_gone(api: Api, controller: Controller, configuration: Any) -> None:
     first = controller.launch(configuration, "gpu-e3").data.id
-    api.faults({"operation": "EndInstance", "delay": 0.5})
+    api.faults({"operation": "EndInstance", "until_removed": True})
     controller.compute.terminate_instance(first)
     with refused(400, "InvalidParameter") as said:
         controller.launch(configuration, "gpu-e3", generation=2)
     assert "already in use" in said[0]
+    api.faults()
     api.wait(controller.compute.get_instance, first, "TERMINATED")
     controller.launch(configuration, "gpu-e3", generation=2)
-    api.faults()

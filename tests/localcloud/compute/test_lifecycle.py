@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from oci.core import models
 
+from gpucluster.localcloud import control
+from gpucluster.localcloud.compute import lifecycle
+from gpucluster.localcloud.engine.null_engine import NullEngine
+from gpucluster.localcloud.engine.protocol import RunState
+from gpucluster.localcloud.server.home import open_authority, open_cloud
 from tests.localcloud.api_harness import Api, refused, running
 from tests.localcloud.elastic_controller import TAGS, Controller
 
@@ -107,3 +112,37 @@ def test_an_instance_is_terminated_as_it_was_seen_or_not_at_all(
     api.wait(controller.compute.get_instance, instance.id, "TERMINATED")
     with refused(404, "NotAuthorizedOrNotFound"):
         controller.compute.terminate_instance(instance.id)
+
+
+class Asked(NullEngine):
+    """The null engine, which calls something when it is asked for a state."""
+
+    on_state: Callable[[], object] = staticmethod(lambda: None)
+
+    def state(self, name: str) -> RunState:
+        self.on_state()
+        return super().state(name)
+
+
+@pytest.mark.slow
+def test_who_waits_for_the_work_request_of_a_reboot_finds_the_instance_running(tmp_path: Path) -> None:
+    with running(tmp_path / "cloud") as api:
+        own = api.launch(api.subnet(api.vcn()), "one").id
+        control.stop(api.home)
+        engine = Asked(api.home / "null")
+        cloud = open_cloud(api.home, engine, open_authority(api.home))
+        try:
+            with cloud.store.transaction():
+                instance = cloud.get("instance", own)
+                _, work_request = lifecycle.begin_action(cloud, instance, "SOFTRESET", "UpdateInstance")
+
+            def request() -> str:
+                return str(cloud.get("coreservicesworkrequest", work_request).body["status"])
+
+            seen: list[str] = []
+            engine.on_state = lambda: seen.append(request())
+            lifecycle.run_action(cloud, own, work_request)
+            assert seen == ["IN_PROGRESS"], "before the state is known"
+            assert (cloud.get("instance", own).state, request()) == ("RUNNING", "SUCCEEDED")
+        finally:
+            cloud.close()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,13 @@ import oci
 import pytest
 from oci.core import models
 
-from gpucluster.localcloud.compute.pools import next_to_terminate
+from gpucluster.localcloud import control
+from gpucluster.localcloud.compute.pools import converge, next_to_terminate
+from gpucluster.localcloud.engine.null_engine import NullEngine
+from gpucluster.localcloud.server.home import open_authority, open_cloud
 from gpucluster.localcloud.state.store import Resource
 from tests.localcloud.api_harness import Api, running
+from tests.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -38,10 +44,10 @@ def test_a_member_that_is_terminated_is_replaced(api: Api, subnet: Any, configur
     lost = api.members(network.id)[0]
     api.compute.terminate_instance(lost.id)
     api.wait(api.compute.get_instance, lost.id, "TERMINATED")
+    # The pool is still RUNNING at that moment.
+    wait_for("there is another member", lambda: {one.id for one in api.members(network.id)} - {lost.id})
     api.wait(api.management.get_cluster_network, network.id, "RUNNING")
-    replacement = api.members(network.id)
-    assert len(replacement) == 1
-    assert replacement[0].id != lost.id
+    assert len(api.members(network.id)) == 1
     api.management.terminate_cluster_network(network.id)
     api.wait(api.management.get_cluster_network, network.id, "TERMINATED")
 
@@ -110,6 +116,37 @@ def test_a_boot_that_fails_late_ends_the_instance_and_reports_why(api: Api, subn
     assert api.work.get_work_request(request).data.status == "FAILED"
     assert [one.message for one in api.work.list_work_request_errors(request).data] == ["Out of host capacity."]
     api.launch(subnet, "latest")
+
+
+@pytest.mark.slow
+def test_nobody_sees_the_new_state_of_a_pool_before_its_work_request_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(tmp_path) as api:
+        api.faults({"operation": "BootInstance", "until_removed": True})
+        subnet = api.subnet(api.vcn(), prohibit_public_ip_on_vnic=True)
+        pool = api.cluster_network(api.configuration(), subnet, 1).instance_pools[0].id
+        control.stop(api.home)
+    api.faults()
+    cloud = open_cloud(tmp_path, NullEngine(tmp_path / "null"), open_authority(tmp_path))
+    request, end_work, seen = cloud.get("instancepool", pool).hidden["work_request"], cloud.end_work, []
+
+    def state_for_others() -> str:
+        with closing(sqlite3.connect(tmp_path / "cloud.db")) as store:
+            query = "SELECT json_extract(body, '$.lifecycleState') FROM resource WHERE id = ?"
+            return str(store.execute(query, (pool,)).fetchone()[0])
+
+    def ending(ocid: str, **more: Any) -> None:
+        if ocid == request:
+            seen.append(state_for_others())
+        end_work(ocid, **more)
+
+    monkeypatch.setattr(cloud, "end_work", ending)
+    try:
+        converge(cloud, pool)
+        assert (seen, state_for_others()) == (["PROVISIONING"], "RUNNING")
+    finally:
+        cloud.close()
 
 
 def test_the_oldest_of_the_fullest_fault_domain_goes_first() -> None:

@@ -84,7 +84,9 @@ def test_a_small_cluster_from_launch_to_nothing(api: Api, key: Path, net: str) -
     assert fingerprints(console.decode()) == {shown}
 
     port = api.endpoint.rpartition(":")[2]
-    probe = f"import urllib.request as u; print(u.urlopen('http://{net}.7.1:{port}/health', timeout=30).status)"
+    probe = (
+        f"import urllib.request as u; print(u.urlopen('http://{net}.7.1:{port}/health', timeout={PATIENCE_S}).status)"
+    )
     assert ssh(key, public, f'python3 -c "{probe}"') == "200"
 
     fs = oci.file_storage.models

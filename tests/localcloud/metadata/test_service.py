@@ -22,7 +22,7 @@ from gpucluster.localcloud.metadata.documents import selected
 from gpucluster.localcloud.metadata.service import MetadataService
 from gpucluster.localcloud.server.home import open_authority, open_cloud
 from tests.localcloud.api_harness import GPU_SHAPE, Api, running
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -206,7 +206,7 @@ def test_nothing_can_be_written(site: Site, method: str) -> None:
 def client(site: Site, made: Any) -> Any:
     return oci.core.ComputeClient(
         {"region": "local-1"}, signer=made, service_endpoint=site.api.endpoint,
-        retry_strategy=oci.retry.NoneRetryStrategy(),
+        retry_strategy=oci.retry.NoneRetryStrategy(), timeout=PATIENCE_S,
     )  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from gpucluster.localcloud import control
 from tests.localcloud.api_harness import Api, running
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE_S, wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -36,11 +36,14 @@ def test_the_api_answers_at_the_gateway_of_each_vcn(api: Api) -> None:
 
     def through() -> str:
         client = oci.identity.IdentityClient(
-            api.config, service_endpoint=f"http://127.90.0.1:{port}", retry_strategy=oci.retry.NoneRetryStrategy()
-        )
+            api.config, service_endpoint=f"http://127.90.0.1:{port}", retry_strategy=oci.retry.NoneRetryStrategy(),
+            timeout=PATIENCE_S,
+        )  # fmt: skip
         return str(client.list_availability_domains(api.tenancy).data[0].name)
 
-    assert through() == api.domain
+    # It begins to listen after the network is there.
+    found = wait_for("the gateway answers", through, ignore=oci.exceptions.RequestException)
+    assert found == api.domain
     control.stop(api.home)
     api.start()
     assert through() == api.domain

@@ -77,6 +77,7 @@ def test_after_a_crash_work_is_finished_and_orphans_are_removed(api: Api) -> Non
     api.wait(api.management.get_cluster_network, network.id, "RUNNING")
     assert len(api.members(network.id)) == 3
     wait_for("the stopped machine runs", lambda: '"running"' in stopped.read_text())
+    api.wait(api.compute.get_instance, steady.id, "RUNNING")
     running_now = {one.id for one in api.compute.list_instances(api.tenancy, lifecycle_state="RUNNING").data}
     assert len(running_now) == 5
     assert len(list(machines.iterdir())) == 5

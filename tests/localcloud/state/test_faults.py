@@ -181,9 +181,10 @@ def test_an_outage_and_a_lost_login(api: Api) -> None:
 
 
 def test_late_out_of_capacity(api: Api, subnet: Any) -> None:
-    api.faults({"operation": "BootInstance", "display_name": "late*", "delay": 0.3, "message": OUT})
+    api.faults({"operation": "BootInstance", "display_name": "late*", "until_removed": True, "message": OUT})
     reply = api.compute.launch_instance(api.launch_details(subnet, "late"))
     assert api.compute.get_instance(reply.data.id).data.lifecycle_state == "PROVISIONING"
+    api.faults()
     api.wait(api.compute.get_instance, reply.data.id, "TERMINATED")
     request = api.work.list_work_requests(api.tenancy, resource_id=reply.data.id).data[-1]
     assert (request.id, request.status) == (reply.headers["opc-work-request-id"], "FAILED")

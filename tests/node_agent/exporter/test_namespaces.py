@@ -34,7 +34,7 @@ from gpucluster.node_agent.exporter.workers import Workers
 from tests.node_agent.exporter.collect.test_network import KernelDouble
 from tests.node_agent.exporter.trees import IB, MLX5, port
 from tests.node_agent.exposition import Series, having, of, series
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE_S, wait_for
 
 
 def _without_ctypes() -> str:
@@ -237,7 +237,7 @@ def test_a_namespace_that_cannot_be_read_makes_the_collector_incomplete_and_cost
     tmp_path: Path, host: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     place = Place(str(host), planted_proc(tmp_path, "net:[7]", "net:[8]"), namespaces=str(tmp_path / "absent"))
-    workers = Workers({"rdma": Spec(Rdma, 10.0, 8192)}, place)
+    workers = Workers({"rdma": Spec(Rdma, 10 * PATIENCE_S, 8192)}, place)
     found = [series(page(workers.collect())) for _ in range(2)][-1]
     workers.close()
     assert devices(found) == {"mlx5_0"}
@@ -290,7 +290,7 @@ def test_sys_of_a_namespace_shows_what_moved_there_and_is_read_only(
     namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Python starts slowly while other tests run.
-    monkeypatch.setattr(namespaces, "SECONDS", 60.0)
+    monkeypatch.setattr(namespaces, "SECONDS", PATIENCE_S)
     name = f"net:[{os.stat(namespace).st_ino}]"
     mounts = _mounts_of_sys()
     with activated() as address:
@@ -325,7 +325,7 @@ def test_who_asks_needs_no_right(namespace: str) -> None:
         "import os, sys\n"
         "from gpucluster.node_agent.exporter import namespaces\n"
         "os.setgid(65534); os.setuid(65534)\n"
-        "namespaces.SECONDS = 60.0\n"
+        f"namespaces.SECONDS = {PATIENCE_S}\n"
         "held = namespaces.Namespaces(sys.argv[1])\n"
         "print(open(held.folders()[sys.argv[2]] + '/class/net/moved0/mtu').read(), held.missing())"
     )
@@ -363,7 +363,7 @@ def ip(*words: str) -> None:
 def test_statistics_of_a_driver_go_on_in_a_namespace_and_do_not_keep_it(
     namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(namespaces, "SECONDS", 60.0)
+    monkeypatch.setattr(namespaces, "SECONDS", PATIENCE_S)
     # All statistics of veth: it counts none of those that are kept.
     monkeypatch.setattr(network_module, "chosen", lambda names: list(range(len(names))))
     short, name = os.path.basename(namespace), f"net:[{os.stat(namespace).st_ino}]"
@@ -406,7 +406,7 @@ def test_who_asks_for_statistics_needs_no_right(namespace: str) -> None:
         "from gpucluster.node_agent.exporter import namespaces\n"
         "from gpucluster.node_agent.exporter.collect.ethtool import Ethtool\n"
         "os.setgid(65534); os.setuid(65534)\n"
-        "namespaces.SECONDS = 60.0\n"
+        f"namespaces.SECONDS = {PATIENCE_S}\n"
         "held = namespaces.Namespaces(sys.argv[1], keeps=lambda _sysfs: True)\n"
         "held.folders()\n"
         "with held.inside(sys.argv[2]) as inside: print(Ethtool(inside=inside).count('moved0') > 0)"

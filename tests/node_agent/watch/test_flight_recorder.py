@@ -21,7 +21,9 @@ import pytest
 from gpucluster.node_agent import accounts
 from gpucluster.node_agent.errors import Failed
 from gpucluster.node_agent.watch import flight_recorder, stacks
+from tests.node_agent.processes import LONG
 from tests.node_agent.watch.test_stacks import HUNG, PYTHON, UID, as_root, home, of_job, py_spy
+from tests.waiting import PATIENCE_S
 
 __all__ = ["home", "of_job", "py_spy"]
 
@@ -72,6 +74,12 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(found)
 
 
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank writes its dump when it gets a processor."""
+    monkeypatch.setattr(flight_recorder, "WAIT_S", PATIENCE_S)
+
+
 @pytest.fixture
 def user(folder: Path) -> accounts.Account:
     return accounts.Account("alice", UID, UID, (UID,), str(folder))
@@ -85,7 +93,7 @@ def names(folder: Path) -> dict[str, str]:
 
 
 def asked(user: accounts.Account, *pids: int) -> bytes:
-    return flight_recorder.ask_as(user, lambda: pids, 10.0)
+    return flight_recorder.ask_as(user, lambda: pids, PATIENCE_S)
 
 
 def said(user: accounts.Account, *pids: int) -> str:
@@ -99,7 +107,7 @@ def test_the_owner_reads_where_the_stacks_and_the_dump_are(
 ) -> None:
     with rank(names(folder)) as pid:
         of_job.append(pid)
-        text = stacks.taken(HUNG, 40.0, str(tmp_path), py_spy)
+        text = stacks.taken(HUNG, LONG, str(tmp_path), py_spy)
     path, _, more = text.partition("; ")
     assert more == f"flight recorder: {folder}/dump_3"
     dump = folder / "dump_3"
@@ -117,7 +125,7 @@ def test_a_dump_is_there_without_py_spy_too(
     monkeypatch.setattr(stacks.installed, "__defaults__", (("/usr/bin/none-of-that-name",),))
     with rank(names(folder)) as pid:
         of_job.append(pid)
-        text = stacks.taken(HUNG, 40.0, str(tmp_path))
+        text = stacks.taken(HUNG, LONG, str(tmp_path))
     assert text == f"none: py-spy is not installed; flight recorder: {folder}/dump_3"
 
 
@@ -150,7 +158,7 @@ def test_an_old_dump_is_not_taken_for_a_new_one(
     silent = RANK.replace("if os.read(descriptor, 128):", "if False:")
     with rank(names(folder), silent) as pid:
         assert said(user, pid) == "flight recorder: no dump (no answer in time)"
-    monkeypatch.setattr(flight_recorder, "WAIT_S", 20.0)
+    monkeypatch.setattr(flight_recorder, "WAIT_S", PATIENCE_S)
     with rank(names(folder)) as pid:
         assert said(user, pid) == f"flight recorder: {folder}/dump_3"
 
@@ -304,7 +312,7 @@ def test_a_recorder_that_fails_takes_no_stacks_away(
     with rank(names(folder)) as pid:
         of_job.append(pid)
         monkeypatch.setattr(flight_recorder, "ask_as", fails)
-        path, _, more = stacks.taken(HUNG, 40.0, str(tmp_path), py_spy).partition("; ")
+        path, _, more = stacks.taken(HUNG, LONG, str(tmp_path), py_spy).partition("; ")
     assert Path(path).exists()
     assert more == "flight recorder: no answer in time"
 

@@ -22,8 +22,9 @@ import pytest
 from gpucluster.node_agent import accounts
 from gpucluster.node_agent.errors import AgentError, Failed
 from gpucluster.node_agent.watch import __main__ as watch
-from gpucluster.node_agent.watch import kept, stacks
-from tests.waiting import wait_for
+from gpucluster.node_agent.watch import flight_recorder, kept, stacks
+from tests.node_agent.processes import LONG
+from tests.waiting import PATIENCE_S, wait_for
 
 PY_SPY = Path(sys.prefix, "bin/py-spy")
 #: Each user may run this one; ours can be in a home.
@@ -69,6 +70,9 @@ def of_job(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The processes of the job: without Slurm and GPUs nothing else shows them."""
     pids: list[int] = []
     monkeypatch.setattr(stacks, "processes", lambda _job, _first: pids)
+    # py-spy takes milliseconds, and waits for a processor as long as it takes.
+    monkeypatch.setattr(stacks, "_ONE_S", PATIENCE_S)
+    monkeypatch.setattr(flight_recorder, "ASK_S", PATIENCE_S)
     return pids
 
 
@@ -83,7 +87,7 @@ def py_spy() -> Iterator[str]:
     shutil.rmtree(folder)
 
 
-def take(folder: Path, program: str, seconds: float = 30.0) -> str:
+def take(folder: Path, program: str, seconds: float = LONG) -> str:
     return stacks.taken(HUNG, seconds, str(folder), program)
 
 

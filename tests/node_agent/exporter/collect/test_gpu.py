@@ -109,7 +109,7 @@ def test_a_line_that_is_not_a_row_has_no_samples(line: str) -> None:
 
 
 def test_one_program_answers_many_scrapes(tool: Tool) -> None:
-    tool.does(f"{rows(0, 1)}\nread _ < {tool.go}\n{rows(0, 1, 2)}\ntouch {tool.gone_on}\nexec sleep 60")
+    tool.does(f"{rows(0, 1)}\nread _ < {tool.go}\n{rows(0, 1, 2)}\ntouch {tool.gone_on}\nexec sleep 6000")
     for _ in range(3):
         assert len(having(tool.read(), "gpucluster_gpu_power_watts")) == 2
         tool.clock.now += 10
@@ -119,16 +119,16 @@ def test_one_program_answers_many_scrapes(tool: Tool) -> None:
 
 
 def test_a_lost_gpu_leaves_the_others(tool: Tool) -> None:
-    tool.does(f"{rows(0)}\necho 'Unable to determine the device handle for GPU1: Unknown Error'\nexec sleep 60")
+    tool.does(f"{rows(0)}\necho 'Unable to determine the device handle for GPU1: Unknown Error'\nexec sleep 6000")
     assert list(having(tool.read(), "gpucluster_gpu_power_watts")) == [(("gpu", "0"), ("uuid", "GPU-0"))]
 
 
 def test_old_rows_are_not_shown_as_new_ones(tool: Tool) -> None:
-    tool.does(f"{rows(0)}\nexec sleep 60")
+    tool.does(f"{rows(0)}\nexec sleep 6000")
     assert tool.read()
     tool.clock.now += PATIENCE_S / 2
     assert tool.read()
-    tool.does("exec sleep 60")
+    tool.does("exec sleep 6000")
     gpu.FIRST_S = 0.1
     tool.clock.now += PATIENCE_S
     with pytest.raises(NoAnswer):
@@ -137,7 +137,7 @@ def test_old_rows_are_not_shown_as_new_ones(tool: Tool) -> None:
 
 def test_a_program_that_hangs_is_replaced_and_not_more_often_than_its_patience(tool: Tool) -> None:
     gpu.FIRST_S = 0.1
-    tool.does("exec sleep 60")
+    tool.does("exec sleep 6000")
     for _ in range(3):
         with pytest.raises(NoAnswer):
             tool.read()
@@ -145,7 +145,7 @@ def test_a_program_that_hangs_is_replaced_and_not_more_often_than_its_patience(t
     wait_for("the program has begun", tool.started)
     (first,) = tool.started()
     gpu.FIRST_S = waiting.PATIENCE_S
-    tool.does(f"{rows(0)}\nexec sleep 60")
+    tool.does(f"{rows(0)}\nexec sleep 6000")
     tool.clock.now += PATIENCE_S + 1
     assert tool.read()
     with pytest.raises(ProcessLookupError):
@@ -164,10 +164,10 @@ def test_a_program_that_ends_is_started_again_but_not_with_every_scrape(tool: To
 
 
 def test_what_waited_while_no_client_asked_is_not_believed(tool: Tool) -> None:
-    tool.does(f"{rows(0)}\nread _ < {tool.go}\n{rows(0, 1)}\ntouch {tool.gone_on}\nexec sleep 60")
+    tool.does(f"{rows(0)}\nread _ < {tool.go}\n{rows(0, 1)}\ntouch {tool.gone_on}\nexec sleep 6000")
     assert tool.read()
     tool.goes_on()
-    tool.does(f"{rows(2)}\nexec sleep 60")
+    tool.does(f"{rows(2)}\nexec sleep 6000")
     tool.clock.now += 1000
     assert list(having(tool.read(), "gpucluster_gpu_power_watts")) == [(("gpu", "2"), ("uuid", "GPU-2"))]
 
@@ -181,10 +181,11 @@ def test_a_host_without_the_program(tool: Tool) -> None:
 
 def test_a_program_that_the_kernel_does_not_end_gets_no_second_one(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
     gpu.FIRST_S = 0.1
-    tool.does("exec sleep 60")
+    tool.does("exec sleep 6000")
     with pytest.raises(NoAnswer):
         tool.read()
     # As if it slept in a driver: killed, and still there.
+    wait_for("the program has begun", tool.started)
     stuck = tool.collector._tool
     assert stuck is not None
     with monkeypatch.context() as patched:
@@ -197,7 +198,7 @@ def test_a_program_that_the_kernel_does_not_end_gets_no_second_one(tool: Tool, m
     assert len(tool.started()) == 1
     stuck.kill()
     stuck.wait()
-    tool.does(f"{rows(0)}\nexec sleep 60")
+    tool.does(f"{rows(0)}\nexec sleep 6000")
     gpu.FIRST_S = waiting.PATIENCE_S
     tool.clock.now += PATIENCE_S + 1
     assert tool.read()
