@@ -21,6 +21,8 @@ RDMA_DEVICES = f"{DOMAIN}/rdma-devices"
 GPU_VENDOR = f"{DOMAIN}/gpu-vendor"
 GPU_TYPE = f"{DOMAIN}/gpu-type"
 GPU_COUNT = f"{DOMAIN}/gpu-count"
+#: What charts and programs of NVIDIA look for. Their GPU operator sets it, too; a device plugin alone does not.
+NVIDIA_PRESENT = "nvidia.com/gpu.present"
 #: The node offers GPUs (or RDMA devices) that it does not have: scheduling is real, the devices are not.
 EMULATED = f"{DOMAIN}/emulated"
 
@@ -53,6 +55,8 @@ def node_labels(
         labels[ZONE] = label_value(zone.rpartition(":")[2])
     if shape.gpus:
         labels |= {GPU_VENDOR: shape.gpu_vendor, GPU_TYPE: shape.gres_type or "", GPU_COUNT: str(shape.gpus)}
+    if shape.has_nvidia_gpus:
+        labels[NVIDIA_PRESENT] = "true"
     resources = divided_resources(mig_parts)
     labels |= {
         f"{DOMAIN}/{name.partition('/')[2]}": str(number)

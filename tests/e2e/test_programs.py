@@ -4,6 +4,8 @@
 
 It fetches them from PyPI, 400 MB, and builds a cluster of its own. tests/e2e/test_main_path.py has submitit.
 
+Where GPUCLUSTER_TEST_ACV names a clone of NVIDIA ai-cloud-validation, a second cluster runs its suite for Slurm.
+
 What this does not prove: GPUs are emulated, the home is one file system of this machine, and nothing reaches the
 internet. dstack and SkyPilot are asked for what they need of Slurm, and run no container and install no runtime.
 """
@@ -12,12 +14,14 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from collections.abc import Iterator
 
 import pytest
 
 from tests.e2e.site_harness import PATIENCE_TO_BUILD_S, Site, worked_example
+from tests.programs import validation
 from tests.programs.on_cluster import bring_packages, environment, run_section
 from tests.waiting import PATIENCE_S
 
@@ -152,3 +156,44 @@ def test_what_skypilot_asks_of_slurm(site: Site) -> None:
     nodes, partitions = _ask(site, "skypilot[slurm]==0.14.1", _SKYPILOT).splitlines()[-2:]
     assert nodes == str([(name, "gpu:a100:8", "compute*") for name in NODES])
     assert partitions == "compute ['compute']"
+
+
+#: A suite for Slurm expects partitions of these names. Each pool has a partition of its name.
+_POOLS = """\
+pools:
+  cpu: {shape: VM.Standard.E5.Flex, ocpus: 4, memory_gb: 32, count: 2}
+  gpu: {shape: BM.GPU4.8, count: 2}
+"""
+_OF_THE_SUITE = (
+    "attrs boto3 jinja2 kubernetes paramiko pytest<9 pyyaml reframe-hpc urllib3 pydantic typer"  # as its pyproject.toml
+)
+
+
+@pytest.fixture(scope="module")
+def validated() -> Iterator[Site]:
+    suites = validation.clone()
+    text = worked_example("local")
+    pools = re.search(r"^pools:.*?(?=^\S)", text, re.DOTALL | re.MULTILINE)
+    assert pools
+    with Site(text.replace(pools.group(), _POOLS)) as made:
+        made.good("apply")
+        (home,) = (made.home / "exports").glob("*/*/alice")
+        shutil.copytree(suites, home.parent / "suites", ignore=shutil.ignore_patterns(".git"))
+        made.as_alice("cp -r /mnt/home/suites ~/ai-cloud-validation")
+        yield made
+
+
+def test_nvidia_ai_cloud_validation_without_gpus(validated: Site) -> None:
+    bring_packages(validated, _OF_THE_SUITE)
+    run_section(validated, "NVIDIA ai-cloud-validation")
+    found = validation.outcomes(validated.as_alice("cat nvidia-ai-cloud-validation.d/report.xml"))
+    assert found == dict.fromkeys(
+        (
+            "SlurmInfoAvailable",
+            "SlurmPartition-cpu",
+            "SlurmPartition-gpu",
+            "SlurmNodeJobExecution-cpu",
+            "SlurmSbatchWorkload-cpu",
+        ),
+        "passed",
+    )

@@ -125,7 +125,7 @@ class Machine:
     """Slurm with some pools of one node each, `<pool>-1`.
 
     Args:
-        pools: the device files of the GPUs of its node, by pool.
+        pools: the device files of the GPUs of its node, by pool; none for a node without GPUs.
         partitions: by pool; without an entry a pool has a partition of the same name.
         more: is called with the machine when Slurm is configured, before it starts.
     """
@@ -158,7 +158,7 @@ class Machine:
             self._start("slurmctld", "slurmctld", "-D")
             self._wait("slurmctld answers", "scontrol", "ping")
             for node in map(node_of, self._pools):
-                self._start(node, "sh", "-c", _IN_GROUP, node, "slurmd", "-D", "-N", node)
+                self._start(node, "unshare", "--uts", "sh", "-c", _IN_GROUP, node, "slurmd", "-D", "-N", node)
             self.await_idle()
         except BaseException:
             print(self.logs())
@@ -225,7 +225,8 @@ class Machine:
         for user in ("slurm", "munge"):
             self.run("sh", "-c", f"id {user} >/dev/null 2>&1 || useradd --system {user}")
         self.run("useradd", "--create-home", "--shell=/bin/sh", USER)
-        self.write("/etc/hosts", f"127.0.0.1 localhost\n{_ADDRESS} {role.CONTROLLER}\n")
+        names = " ".join((role.CONTROLLER, *map(node_of, self._pools)))
+        self.write("/etc/hosts", f"127.0.0.1 localhost\n{_ADDRESS} {names}\n")
         for folder, owner in {
             "/etc/munge": "munge", "/run/munge": "munge", "/var/lib/munge": "munge", "/var/log/munge": "munge",
             "/etc/slurm": "root", "/var/lib/slurm/slurmctld": "slurm", "/var/lib/slurm/slurmd": "root",
@@ -247,18 +248,20 @@ class Machine:
         pools = [
             {
                 **role.GPU_POOL, "name": name, "partition": self._partitions.get(name, name), "default": False,
-                "nodes": [node_of(name)], "elastic_nodes": "", "rdma": False, "gres_type": kind,
+                "nodes": [node_of(name)], "elastic_nodes": "", "rdma": False, "gres_type": kind if files else None,
                 "gpus": len(files), "gpu_device_files": list(files), "mig": [],
-                "node": {**hardware, "Gres": f"gpu:{kind}:{len(files)}"},
+                "node": {**hardware, "Gres": f"gpu:{kind}:{len(files)}" if files else None},
             }
             for name, files in self._pools.items()
         ]  # fmt: skip
+        names = dict.fromkeys(str(pool["partition"]) for pool in pools)
         partitions = [
             {
-                "name": name, "default": False, "max_nodes": 4, "whole_nodes": False, "idle_timeout": None,
+                "name": name, "default": name == next(iter(names)), "max_nodes": 4, "whole_nodes": False,
+                "idle_timeout": None,
                 "pools": [pool["name"] for pool in pools if pool["partition"] == name],
             }
-            for name in dict.fromkeys(str(pool["partition"]) for pool in pools)
+            for name in names
         ]  # fmt: skip
         inventory = {
             "slurm_pools": pools, "slurm_partitions": partitions, "slurm_power": None, "slurm_accounting": False,
@@ -270,8 +273,8 @@ class Machine:
         version = process.run(["slurmd", "-V"], env={"PATH": _PATH}).stdout.split()[-1]
         known = role.variables(inventory, role="slurm", facts=role.host_facts(cgroups=True, slurm=version))
         known["os_slurm"] |= {"spool": "/var/lib/slurm/slurmd/%n"}
-        names = ("slurm.conf", "gres.conf", "cgroup.conf", "mpi.conf", "topology.conf")
-        files = {name: role.render("slurm", name, known) for name in names}
+        templates = ("slurm.conf", "gres.conf", "cgroup.conf", "mpi.conf", "topology.conf")
+        files = {name: role.render("slurm", name, known) for name in templates}
         files["slurm.conf"] = _on_one_machine(files["slurm.conf"])
         files["cgroup.conf"] += "CgroupPlugin=cgroup/v2\nIgnoreSystemd=yes\n"
         return files
@@ -415,8 +418,12 @@ def run_module(machine: Machine, name: str, arguments: Mapping[str, Any]) -> dic
 
 # The first argument is the control group, then the words of a program follow.
 _ENTER = 'echo 0 > "$0/cgroup.procs" && exec "$@"'
-# Each daemon of a node has a group of its own, as its systemd unit gives it one.
-_IN_GROUP = 'group="/sys/fs/cgroup/system.slice/$0"; mkdir "$group" && echo 0 > "$group/cgroup.procs" && exec "$@"'
+# Each daemon of a node has a group of its own, as its systemd unit gives it one, and the name of its host: MPI compares
+# it with the name of the node, to find which ranks share a host.
+_IN_GROUP = (
+    'group="/sys/fs/cgroup/system.slice/$0"; mkdir "$group" && echo 0 > "$group/cgroup.procs" && '
+    'echo "$0" > /proc/sys/kernel/hostname && exec "$@"'
+)
 
 
 def _give(group: Path, controllers: Iterable[str], sign: str = "+") -> None:

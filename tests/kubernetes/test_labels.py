@@ -41,10 +41,13 @@ def test_a_node_shows_its_pool_shape_place_and_gpus() -> None:
         "gpucluster.io/gpu-vendor": "nvidia",
         "gpucluster.io/gpu-type": "a100",
         "gpucluster.io/gpu-count": "8",
+        "nvidia.com/gpu.present": "true",
         "gpucluster.io/rdma-domain": "a" * 49 + "bcdefghijkl",
         "gpucluster.io/rdma-devices": "16",
     }
     assert "gpucluster.io/gpu-type" not in _of("VM.Standard.E5.Flex")
+    for other in ("VM.Standard.E5.Flex", "BM.GPU.MI300X.8"):
+        assert "nvidia.com/gpu.present" not in _of(other)
     assert _of("BM.GPU4.8", emulated=True)["gpucluster.io/emulated"] == "true"
     assert "gpucluster.io/emulated" not in _of("VM.Standard.E5.Flex", emulated=True), "it has all that it says"
 
