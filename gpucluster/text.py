@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 def count(number: int, singular: str, plural: str | None = None) -> str:
@@ -13,6 +13,12 @@ def count(number: int, singular: str, plural: str | None = None) -> str:
         plural: the noun for any other number than one, where adding an `s` is not enough.
     """
     return f"{number} {singular if number == 1 else plural or f'{singular}s'}"
+
+
+def some(names: Sequence[str], most: int = 4) -> str:
+    """The first few of many names: "a, b and 3 more"."""
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 
 
 def printable(text: str) -> str:

@@ -35,7 +35,7 @@ from gpucluster.cli.summaries import (
     summary,
 )
 from gpucluster.errors import EXIT_CHANGES, EXIT_INPUT, InputError, PreflightError
-from gpucluster.text import printable
+from gpucluster.text import printable, some
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -153,12 +153,13 @@ def validate(context: Context) -> None:
             for name, pool in spec.pools.items()
         }
         pools = [f"{name} ({counts[name]} x {pool.shape})" for name, pool in spec.pools.items()]
-        more = [f"and {len(pools) - _MOST_POOLS} more"] if len(pools) > _MOST_POOLS else []
-        named = ", ".join([*pools[:_MOST_POOLS], *more])
         reporter.result(
             {"command": "validate", "file": str(context.file), "name": spec.name, "warnings": list(notes)},
             "\n".join(
-                [f"{context.file} is valid: cluster {spec.name}, pools {named}", *(f"! {note}" for note in notes)]
+                [
+                    f"{context.file} is valid: cluster {spec.name}, pools {some(pools, _MOST_POOLS)}",
+                    *(f"! {note}" for note in notes),
+                ]
             ),
         )
 

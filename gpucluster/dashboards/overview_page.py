@@ -18,7 +18,7 @@ from gpucluster.pages.frame import Section, page
 from gpucluster.pages.markup import element, joined
 from gpucluster.pages.series import Band, SeriesLine
 from gpucluster.pages.tables import Cell, Column, badge
-from gpucluster.text import count
+from gpucluster.text import count, some
 
 #: The kind of page that `pages.frame.is_page` knows.
 KIND = "overview"
@@ -224,7 +224,7 @@ def _node_table(nodes: Sequence[NodeSummary], empty: str) -> Markup:
             node.gpus or None,
             _node_health(node),
             _report(node),
-            ", ".join(node.jobs[:4]) + (f" and {len(node.jobs) - 4} more" if len(node.jobs) > 4 else ""),  # noqa: PLR2004
+            some(node.jobs),
             _reasons(node),
         )
         for node in nodes

@@ -8,6 +8,7 @@ from statistics import median
 
 from gpucluster.fabric.model import FabricMeasurement, Results
 from gpucluster.fabric.rounds import Part
+from gpucluster.text import some
 
 #: Shares of the healthy bandwidth. Below the lower one something is wrong, whatever the noise; above the upper one
 #: nothing is; between them the median of three decides. Faults that are known cost a fifth of the bandwidth or more.
@@ -72,10 +73,7 @@ def certain(scale: Scale, measurements: Iterable[FabricMeasurement]) -> Part[dic
     results = yield from good(scale, measurements)
     silent = sorted(node for each, is_good in results.items() if is_good is None for node in each.nodes)
     if silent:
-        names = list(dict.fromkeys(silent))
-        raise MeasurementFailure(
-            ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if names[_NAMED:] else "")
-        )
+        raise MeasurementFailure(some(list(dict.fromkeys(silent)), _NAMED))
     return {each: bool(is_good) for each, is_good in results.items()}
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from gpucluster.cloud.clusters import Sighting
 from gpucluster.errors import OtherClusterError
 from gpucluster.oci.states import GONE
-from gpucluster.text import count, printable
+from gpucluster.text import count, printable, some
 
 _HOSTS_SHOWN = 5
 
@@ -163,8 +163,6 @@ def facts(folder: FolderFacts, present: Sequence[Sighting]) -> list[str]:
     origins = sorted({each.origin for each in present if each.origin})
     hosts = sorted(each.name for each in present if each.kind == "instance")
     others = len(present) - len(hosts)
-    shown = hosts[:_HOSTS_SHOWN]
-    more = f" and {len(hosts) - len(shown)} more" if len(hosts) > len(shown) else ""
     rows = {
         "identity": ", ".join(ids) or "none",
         "address range": ", ".join(ranges) or "of an existing network",
@@ -172,7 +170,7 @@ def facts(folder: FolderFacts, present: Sequence[Sighting]) -> list[str]:
         "created": f"{first.created[:19].replace('T', ' ')} UTC" if first else "not known",
         "by": ", ".join(creators),
         "from": ", ".join(origins),
-        "hosts": f"{', '.join(shown)}{more}" if hosts else "none",
+        "hosts": some(hosts, _HOSTS_SHOWN) or "none",
         "also": f"{count(others, 'network or file system', 'networks and file systems')}" if others else "",
     }
     return [f"  {name:<15}{printable(value)}" for name, value in rows.items() if value]

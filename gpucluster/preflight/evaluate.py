@@ -8,6 +8,7 @@ from gpucluster.errors import PreflightFinding as Finding
 from gpucluster.preflight.checks import access, images, kubernetes, machines, network
 from gpucluster.preflight.facts import Facts, Unknown
 from gpucluster.spec import ClusterSpec
+from gpucluster.text import some
 
 Check = Callable[[ClusterSpec, Facts], Iterator[Finding]]
 
@@ -60,8 +61,7 @@ def _not_checked(facts: Facts, failed: set[str]) -> Iterator[Finding]:
         return
     for (check, action), unknown in groups.items():
         subjects = list(dict.fromkeys(fact.what for fact in unknown))
-        more = f" and {len(subjects) - _LISTED} more" if len(subjects) > _LISTED else ""
-        reason = f"could not read {', '.join(subjects[:_LISTED])}{more}: {unknown[0].reason}"
+        reason = f"could not read {some(subjects, _LISTED)}: {unknown[0].reason}"
         yield Finding("warning", check, reason, action)
 
 

@@ -28,7 +28,7 @@ def _validated(tmp_path: Path, pools: int) -> Result:
 def test_the_most_pools_are_valid_and_some_are_named(tmp_path: Path) -> None:
     done = _validated(tmp_path, _most())
     assert done.exit_code == 0, done.output
-    assert f"p19 (0 to 1 x VM.Standard.E5.Flex), and {_most() - 20} more\n" in done.output
+    assert f"p19 (0 to 1 x VM.Standard.E5.Flex) and {_most() - 20} more\n" in done.output
 
 
 def test_one_more_is_refused_with_the_number(tmp_path: Path) -> None:

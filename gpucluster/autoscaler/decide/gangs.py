@@ -26,9 +26,9 @@ from gpucluster.autoscaler.decide.types import (
     Node,
     NodeClaim,
 )
-from gpucluster.autoscaler.decide.words import describe_fault, some
+from gpucluster.autoscaler.decide.words import describe_fault
 from gpucluster.slurm.states import power_requested
-from gpucluster.text import count
+from gpucluster.text import count, some
 
 # An instance that was replaced so often for one gang is not replaced again.
 _MAX_TRIES = 3

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -90,12 +90,6 @@ _FAULTS = {
 def timestamp(at: float) -> str:
     """A time for messages, in UTC."""
     return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def some(names: Sequence[str], most: int = 4) -> str:
-    """The first few of many names."""
-    shown = ", ".join(names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
 
 
 def describe_fault(kind: Fault | None, message: str = "") -> str:

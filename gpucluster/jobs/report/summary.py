@@ -13,7 +13,7 @@ from gpucluster.jobs.report.queries import IDLE, Means
 from gpucluster.node_agent.record.difference import CONGESTION, ERRORS, PAUSE, RDMA, RETRANSMITS
 from gpucluster.pages.colours import Tone
 from gpucluster.pages.units import BYTES, BYTES_PER_SECOND, RATIO
-from gpucluster.text import count
+from gpucluster.text import count, some
 
 #: A node, a rail or a GPU below this part of the middle of the others stands out.
 SLOWER = 0.8
@@ -186,7 +186,7 @@ def _counters(known: Known) -> Iterator[JobRemark]:
             yield JobRemark(tone, f"{group.capitalize()}: {total:,} ({words}): {worst}{more}.")
     unknown = sorted({each.node for each in known.devices if each.remark})
     if unknown:
-        names = ", ".join(unknown[:_NAMED]) + (f" and {len(unknown) - _NAMED} more" if len(unknown) > _NAMED else "")
+        names = some(unknown, _NAMED)
         yield JobRemark(Tone.UNKNOWN, f"Not all counters can be compared on {names}: see the table.")
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from gpucluster.autoscaler.decide import types
 from gpucluster.autoscaler.decide.types import Fault
-from gpucluster.autoscaler.decide.words import ADVICE, SCHEDULERS, VERBS, describe_fault, some, timestamp
+from gpucluster.autoscaler.decide.words import ADVICE, SCHEDULERS, VERBS, describe_fault, timestamp
 from gpucluster.autoscaler.policy import Scheduler
 
 
@@ -34,13 +34,6 @@ def test_every_fault_is_described_with_the_words_of_the_cloud(fault: Fault | Non
 def test_advice_for_administrators_is_left_out() -> None:
     assert describe_fault(Fault.LIMIT, f"400 LimitExceeded{ADVICE}ask for more").endswith("(400 LimitExceeded)")
     assert describe_fault(Fault.LIMIT, f"{ADVICE}ask for more") == describe_fault(Fault.LIMIT)
-
-
-def test_of_many_names_the_first_are_shown() -> None:
-    assert some(["a", "b", "c", "d"]) == "a, b, c, d"
-    assert some(["a", "b", "c", "d", "e", "f"]) == "a, b, c, d and 2 more"
-    assert some(["a", "b"], most=1) == "a and 1 more"
-    assert some([]) == ""
 
 
 def test_times_are_in_utc() -> None:

@@ -25,7 +25,7 @@ from gpucluster.measuring import perftest
 from gpucluster.measuring.results import INSTALL_PERFTEST, INSTALL_RPING
 from gpucluster.node_agent.checks.model import Finding, Status, worst
 from gpucluster.node_agent.nccl import limits
-from gpucluster.text import count
+from gpucluster.text import count, some
 
 _BANDWIDTH, _LATENCY, _SHARE = "bandwidth", "latency", "link_share"
 _UNITS = {_BANDWIDTH: "Gb/s", _LATENCY: "us", _SHARE: ""}
@@ -139,7 +139,7 @@ def _steps(measured: tuple[_Measured, ...]) -> tuple[dict[str, float], ...]:
 
 
 def _listed(names: list[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
+    return some(names, _NAMED)
 
 
 def _bandwidth(measured: tuple[_Measured, ...], lost: list[str], text: str, job: Job) -> Finding:
