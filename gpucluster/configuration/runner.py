@@ -27,6 +27,7 @@ from gpucluster.node_agent import bounded
 from gpucluster.paths import ClusterPaths, ansible_dir, import_root, write_private
 from gpucluster.process import signals
 from gpucluster.spec.document import TEMPLATE
+from gpucluster.ssh import CONNECT_SECONDS
 from gpucluster.text import printable
 
 FORKS = 20
@@ -44,8 +45,6 @@ _STOPPED = (
 # In the place of the program ansible-playbook. Not from the working directory, which has folders of many names.
 _PLAYBOOK = (sys.executable, "-P", "-m", ansible_playbook.__name__)
 _CANCEL_POLL = 1  # seconds between two looks whether the playbook shall be stopped
-#: Until a host that does not answer is unreachable. A host that is busy needs more than Ansible's 10.
-_CONNECT_SECONDS = 30
 SAVED_ARTIFACTS = 10
 _log = logging.getLogger(__name__)  # `--debug` shows it
 
@@ -326,7 +325,7 @@ class Ansible:
             # For our lookup plugin.
             "PYTHONPATH": str(import_root()),
             # The first time that ssh gets counts: Ansible adds another one, which is that of sudo.
-            "ANSIBLE_SSH_ARGS": f"-F {shlex.quote(str(self._ssh_config))} -o ConnectTimeout={_CONNECT_SECONDS}",
+            "ANSIBLE_SSH_ARGS": f"-F {shlex.quote(str(self._ssh_config))} -o ConnectTimeout={CONNECT_SECONDS}",
             "ANSIBLE_LOCAL_TEMP": str(self._paths.ansible / "tmp"),
             "ANSIBLE_HOME": str(self._paths.ansible / "home"),
             "ANSIBLE_PIPELINING": "1",

@@ -20,7 +20,7 @@ from gpucluster.node_agent import bounded
 from gpucluster.operations.copying import Copying
 from gpucluster.paths import ClusterPaths
 from gpucluster.spec import ClusterSpec
-from gpucluster.ssh import SSH_FAILED, SshClient, host_key_error, host_key_refused, unreachable
+from gpucluster.ssh import CONNECT_SECONDS, SSH_FAILED, SshClient, host_key_error, host_key_refused, unreachable
 from gpucluster.workspace.saved_state import SavedHost
 
 AUTOSCALER = "gpucluster-autoscaler"
@@ -32,9 +32,6 @@ _AUTOSCALER_READS = frozenset({"status", "plan", "explain"})
 # Seconds that one command on the controller may take; the controller may not exist any more.
 _TIMEOUT = 60.0
 _HEALTH = "sudo -n gpucluster-agent health status --output json"
-# Seconds for the connection alone: a busy host takes its time, and one that is gone fails by this. Who gives a command
-# fewer seconds, as `status` does, gives the connection those.
-_CONNECT_TIMEOUT = 30
 # Seconds until another login node is tried, and for its connection: a shared one to a host that is gone is silent.
 _ANSWER_TIMEOUT = 10.0
 _LOGIN_CONNECT_TIMEOUT = 3
@@ -235,7 +232,8 @@ class ControllerConnection:
         """
         where = host or "the controller"
         ssh, *rest = self.ssh_argv(host, [command])
-        connecting = max(1, min(_CONNECT_TIMEOUT, int(timeout)))
+        # Who gives a command fewer seconds, as `status` does, gives the connection those.
+        connecting = max(1, min(CONNECT_SECONDS, int(timeout)))
         argv = [ssh, "-o", f"ConnectTimeout={connecting}", *rest]
         try:
             result = process.run(argv, check=False, input=text, timeout=timeout)

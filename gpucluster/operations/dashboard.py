@@ -21,6 +21,7 @@ from gpucluster.events import Sink, info, warn
 from gpucluster.handover.names import monitoring_host
 from gpucluster.operations.controller import ControllerConnection
 from gpucluster.spec import ClusterSpec
+from gpucluster.ssh import CONNECT_SECONDS
 
 _HOST = "127.0.0.1"
 #: The password of Grafana's user `admin`, made by the role `monitoring`: only root reads it.
@@ -39,7 +40,7 @@ _OPTIONS = (
     "-o",
     "ExitOnForwardFailure=yes",
     "-o",
-    "ConnectTimeout=30",
+    f"ConnectTimeout={CONNECT_SECONDS}",
 )
 # Seconds between two looks whether the connection stands; ssh itself notices a dead network after 45.
 _BEAT = 2.0

@@ -9,10 +9,20 @@ It imports programs, files and events; nothing of the cloud.
 """
 
 from gpucluster.ssh.client import SshClient
-from gpucluster.ssh.hosts import GATEWAY, SSH_FAILED, Host, JumpHost, host_key_error, host_key_refused, unreachable
+from gpucluster.ssh.hosts import (
+    CONNECT_SECONDS,
+    GATEWAY,
+    SSH_FAILED,
+    Host,
+    JumpHost,
+    host_key_error,
+    host_key_refused,
+    unreachable,
+)
 from gpucluster.ssh.keys import ensure_key, own_key, public_key
 
 __all__ = [
+    "CONNECT_SECONDS",
     "GATEWAY",
     "SSH_FAILED",
     "Host",

@@ -12,6 +12,9 @@ _KEY_REFUSED = "Host key verification failed"
 
 #: The exit status of ssh itself, if it reaches no host. A command on the host may end with it, too.
 SSH_FAILED = 255
+#: Seconds until a host that does not answer is unreachable for gpucluster itself. A busy one needs more than the ten
+#: that users wait.
+CONNECT_SECONDS = 30
 #: The name under which ssh knows the gateway.
 GATEWAY = "oci-bastion"
 
