@@ -112,11 +112,11 @@ def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -
         if record is not None:
             # It may be slow to answer: only its answer has its version.
             record, health = _await_answer(home, record.pid)
-        if record is not None and health.get("code") != source.digest():
-            # Its instances continue to run meanwhile. It may lack what this version asks for.
-            report(Event(EventKind.RESOURCE, "local cloud", "replacing", "its API server is of another version"))
-            _end(home, record)
-            record = None
+            if health.get("code") != source.digest():
+                # Its instances continue to run meanwhile. It may lack what this version asks for.
+                report(Event(EventKind.RESOURCE, "local cloud", "replacing", "its API server is of another version"))
+                _end(home, record)
+                record = None
         if record is not None:
             # endpoint.json, which other programs read, may be missing or damaged.
             write_private(home / "endpoint.json", json.dumps(asdict(record)) + "\n")
