@@ -291,6 +291,11 @@ class Site:
         """Wait until a job runs, which may need nodes that are launched for it."""
         self.until(f"job {job} runs", lambda: self.state_of(job) == "RUNNING", patience=3 * PATIENCE_S)
 
+    def has_saved(self, host: str, name: str) -> bool:
+        """Whether the queue that slurmctld of a host has saved has a job of this name: it saves some time later."""
+        saved = "/var/lib/slurm/slurmctld/job_state"
+        return self.root(host, f"grep -q {name} {saved} && echo yes || true") == "yes"
+
     def over(self, job: str) -> None:
         """Wait until a job is over, which may need nodes that are launched for it."""
         ends = ("", "COMPLETED", "CANCELLED", "FAILED")

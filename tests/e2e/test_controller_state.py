@@ -44,12 +44,6 @@ def keys(site: Site) -> str:
     return site.root(CONTROLLER, f"sha256sum {files}")
 
 
-def is_written(site: Site, name: str) -> bool:
-    """Whether the queue that slurmctld has saved has a job of this name: it saves some seconds after a change."""
-    saved = "/var/lib/slurm/slurmctld/job_state"
-    return site.root(CONTROLLER, f"grep -q {name} {saved} && echo yes || true") == "yes"
-
-
 def mounted(site: Site, host: str = CONTROLLER) -> str:
     return site.root(host, "findmnt -n -o SOURCE,FSTYPE --mountpoint /var/lib/gpucluster-state; true")
 
@@ -91,7 +85,7 @@ def test_another_controller_goes_on_after_the_first_is_gone(site: Site) -> None:
     site.runs(running)
     names = ("waits-as-first", "waits-as-second")
     waiting = [site.as_alice(f"sbatch --parsable --exclusive -J {name} --wrap 'exit 0'") for name in names]
-    site.until("Slurm has written its queue", lambda: is_written(site, names[-1]))
+    site.until("Slurm has written its queue", lambda: site.has_saved(CONTROLLER, names[-1]))
     rows = site.root(CONTROLLER, ACCOUNTED)
     host_key, cluster_keys, before = site.root(CONTROLLER, HOST_KEY), keys(site), controller_of(site)
 

@@ -88,13 +88,6 @@ def accounted_jobs(site: Site) -> set[str]:
     return {line.split("|")[0] for line in rows.splitlines()}
 
 
-def is_written(site: Site, after: str) -> bool:
-    """Whether the queue that slurmctld has saved has the job that waits for this one: it saves some seconds after a
-    change."""
-    saved = "/var/lib/slurm/slurmctld/job_state"
-    return site.root(CONTROLLER, f"grep -q {waits_for(after)} {saved} && echo yes || true") == "yes"
-
-
 def waits_for(job: str) -> str:
     """The name of the job that waits for the end of another one."""
     return f"waits-for-{job}-to-end"
@@ -194,7 +187,7 @@ def test_a_change_without_an_apply_reaches_the_standby(site: Site) -> None:
 def test_it_goes_on_after_a_controller_that_is_lost_and_a_command_that_is_killed(site: Site) -> None:
     """The instance in service is gone, and the first failover is killed when the volume moves."""
     running, waiting = queue(site)
-    wait_for("Slurm has written its queue", lambda: is_written(site, running), interval=0.5)
+    wait_for("Slurm has written its queue", lambda: site.has_saved(CONTROLLER, waits_for(running)), interval=0.5)
     known = accounted_jobs(site)
     api = Api(site.home, engine="podman")
     first, second = instances(site)
@@ -240,7 +233,7 @@ def test_the_standby_goes_on_by_itself_when_the_controller_loses_its_network(sit
     site.root(STANDBY, f"rm {watching.PAUSE}")
     site.root(CONTROLLER, f"systemctl start {watching.SHUTDOWN}")
     running, waiting = queue(site)
-    wait_for("Slurm has written its queue", lambda: is_written(site, running), interval=0.5)
+    wait_for("Slurm has written its queue", lambda: site.has_saved(CONTROLLER, waits_for(running)), interval=0.5)
     known = accounted_jobs(site)
     old, new = container_of(site, CONTROLLER), container_of(site, STANDBY)
     api = Api(site.home, engine="podman")

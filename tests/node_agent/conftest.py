@@ -10,13 +10,21 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from gpucluster.node_agent import host_certificates
 from tests.node_agent.processes import Note, kill
+from tests.waiting import PATIENCE_S
 
 # On the oldest Python of hosts (test_oldest_python.py) a few examples show that the code runs there at all. All of them
 # are tried on the newer one.
 if sys.version_info < (3, 10):
     settings.register_profile("oldest-python", settings.get_profile("tests"), max_examples=10)
     settings.load_profile("oldest-python")
+
+
+@pytest.fixture
+def patient_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests of a host wait until a program of the controller has had a processor."""
+    monkeypatch.setattr(host_certificates, "_ANSWER_SECONDS", PATIENCE_S)
 
 
 @pytest.fixture(autouse=True)

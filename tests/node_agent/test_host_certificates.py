@@ -25,13 +25,9 @@ from tests.controller.host_keys import pair
 from tests.listener import answering
 from tests.waiting import PATIENCE_S, wait_for
 
+pytestmark = pytest.mark.usefixtures("patient_requests")
+
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="binds a port below 1024")
-
-
-@pytest.fixture(autouse=True)
-def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs of the controller answer when they get a processor."""
-    monkeypatch.setattr(host_certificates, "_ANSWER_SECONDS", PATIENCE_S)
 
 
 @pytest.fixture

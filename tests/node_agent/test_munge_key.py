@@ -19,20 +19,15 @@ from typing import Any
 
 import pytest
 
-from gpucluster.node_agent import host_certificates, munge_key, programs
+from gpucluster.node_agent import munge_key, programs
 from gpucluster.node_agent.errors import Failed, Refused
 from tests.controller.certificates import server_of
 from tests.listener import answering
-from tests.waiting import PATIENCE_S
+
+pytestmark = pytest.mark.usefixtures("patient_requests")
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="binds a port below 1024")
 OLD, NEW = b"old key " * 16, b"new key " * 16
-
-
-@pytest.fixture(autouse=True)
-def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs of the controller answer when they get a processor."""
-    monkeypatch.setattr(host_certificates, "_ANSWER_SECONDS", PATIENCE_S)
 
 
 class Controller:
