@@ -43,7 +43,6 @@ def test_a_node_with_a_process_that_did_not_end_is_rebooted_and_takes_jobs_again
 
     site.until("it is undrained", lambda: decisions()[-1:] == ["ended"], patience=PATIENCE_TO_BUILD_S)
     # Slurm may have begun with the reboot when its answer comes too late to count.
-    done = [each for each in decisions() if each != "asked"]
-    assert done == ["drain", "done", "reboot", "undrain", "ended"]
+    assert decisions() in [["drain", "done", "reboot", *asked, "undrain", "ended"] for asked in (["asked"], [])]
     assert site.root(NODE, BOOTED) != before
     assert site.as_alice("srun hostname").strip() == NODE

@@ -88,7 +88,7 @@ def test_a_run_holds_the_state_from_its_beginning_to_its_end(tmp_path: Path, kin
             assert f"{getpass.getuser()}@{socket.gethostname()}" in said
             assert re.search(r"since 20\d\d-", said)
             assert "gpucluster state unlock" in said
-            assert re.search(r"\(\d[^()]* ago\)", said)
+            assert re.search(r"\(\d+ (s|min|min \d+ s) ago\)", said)
         with there.terraform(kind, config).hold_state():
             pass
         assert there.apply(kind, config, note="other") == 1
