@@ -24,7 +24,7 @@ from gpucluster.verdict.measurements import UNREACHABLE
 
 _TASK = "Collect facts of the host"
 # Seconds for the controller's program to write its token, and to end.
-_TOKEN_S, _END_S = 60.0, 10.0
+_TOKEN_S, _END_S = 120.0, 10.0
 
 FactsOfHosts = dict[str, dict[str, Any]]
 

@@ -437,17 +437,19 @@ def test_an_apply_of_what_stands_changes_nothing_on_any_host(site: Site) -> None
 
 def test_a_node_without_the_plugin_runs_nothing_and_verify_names_it(site: Site) -> None:
     site.root("compute-2", f"mv {PLUGIN} /root/")
-    code, events = site.run("verify")
-    assert code == 1
-    checks = {event["name"]: event for event in events if event["kind"] == "check"}
-    check = checks["container steps run in pool compute"]
-    assert check["status"] == "fail"
-    assert "compute-2: " in check["message"]
-    assert "compute-1: " not in check["message"]
-    # After the job Slurm asked the plugin there to clean up behind it.
-    said = "sinfo -h -n compute-2 -o '%T %E'"
-    site.until("compute-2 is drained", lambda: site.root(CONTROLLER, said) == "drained Epilog error")
-    site.root("compute-2", f"mv /root/{PLUGIN.rpartition('/')[2]} {PLUGIN}")
+    try:
+        code, events = site.run("verify")
+        assert code == 1
+        checks = {event["name"]: event for event in events if event["kind"] == "check"}
+        check = checks["container steps run in pool compute"]
+        assert check["status"] == "fail", check["message"]
+        assert "compute-2: " in check["message"]
+        assert "compute-1: " not in check["message"]
+        # After the job Slurm asked the plugin there to clean up behind it.
+        said = "sinfo -h -n compute-2 -o '%T %E'"
+        site.until("compute-2 is drained", lambda: site.root(CONTROLLER, said) == "drained Epilog error")
+    finally:
+        site.root("compute-2", f"mv /root/{PLUGIN.rpartition('/')[2]} {PLUGIN}")
     site.root(CONTROLLER, "scontrol update nodename=compute-2 state=resume")
     becomes(site, "compute-2", "idle")
 

@@ -283,7 +283,11 @@ OTHER_ARCHITECTURE = dict.fromkeys(NODES, "execve(): Exec format error")
     [
         (["compute-1", "compute-2"], {}, ("idle", "idle"), "pass", "on 2 of 2 nodes"),
         (["compute-1"], {}, ("idle", "allocated"), "pass", "on 1 of 2 nodes; not tried: compute-2 (allocated)"),
-        ([], {}, ("allocated", "mixed"), "unknown", "no node is free; not tried: compute-1 (allocated), compute-2 (mixed)"),
+        # Jobs of users have what takes jobs; what takes none is the fault of another check.
+        ([], {}, ("allocated", "mixed-"), "skip", "no node is free; not tried: compute-1 (allocated), compute-2 (mixed-)"),
+        ([], {}, ("allocated", "drained"), "skip", "no node is free; not tried: compute-1 (allocated), compute-2 (drained)"),
+        ([], {}, ("idle", "allocated"), "unknown", "no node is free; not tried: compute-1 (idle), compute-2 (allocated)"),
+        ([], {}, ("down*", "drained"), "unknown", "no node is free; not tried: compute-1 (down*), compute-2 (drained)"),
         (["compute-1"], {"compute-2": "Plugin initialization failed"}, ("idle", "idle"), "fail", "compute-2: Plugin initialization failed"),
         ([], OTHER_ARCHITECTURE, ("idle", "idle"), "skip", "its nodes have another architecture than the controller, whose shell would run in the container"),
     ],

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.controller import share
+from gpucluster.controller.rules.slurm_nodes import SINFO_IN_USE, SINFO_IN_USE_SIGNS
 from gpucluster.node_agent.errors import Failed
 from gpucluster.node_agent.programs import ProgramGroup
 
@@ -149,6 +150,16 @@ def gone(rows: Mapping[str, Mapping[str, str]]) -> set[str]:
     return {node for node, row in rows.items() if _GONE.search(row["state"])}
 
 
+def is_busy(output: str) -> bool:
+    """Whether srun has printed that the nodes take no job now."""
+    return _BUSY in output
+
+
+def in_use(rows: Mapping[str, Mapping[str, str]]) -> set[str]:
+    """Those of these nodes that jobs of users have, or wait for: a step may have to wait there."""
+    return {node for node, row in rows.items() if row["state"].rstrip(SINFO_IN_USE_SIGNS) in SINFO_IN_USE}
+
+
 def closed(rows: Mapping[str, Mapping[str, str]]) -> list[dict[str, str]]:
     """Those of these nodes that Slurm gives a reason for. `none` is its word for no reason."""
     return [dict(row) for _node, row in sorted(rows.items()) if row["reason"] != "none"]
@@ -180,7 +191,7 @@ class ContainerSteps:
 
     def pool(self, pool: Mapping[str, Any]) -> dict[str, Any]:
         """Run one step on all nodes of a pool; retry the nodes that failed, each separately. An elastic node that is
-        powered down meanwhile does not count."""
+        powered down meanwhile does not count, nor a node that jobs of users have."""
         seen, words = self.run(pool, pool["nodes"])
         missed = {node: words for node in pool["nodes"] if node not in seen}
         if missed and len(pool["nodes"]) > 1:
@@ -189,9 +200,9 @@ class ContainerSteps:
             seen |= {node for node, (found, _words) in separate.items() if found}
             # A node whose plugin is missing is drained by the first step: the second one only finds it busy.
             missed = {
-                node: words if _BUSY in again else again for node, (found, again) in separate.items() if not found
+                node: words if is_busy(again) else again for node, (found, again) in separate.items() if not found
             }
         rows = states(missed, self._programs)
-        for node in gone(rows):
+        for node in gone(rows) | {node for node in in_use(rows) if is_busy(missed[node])}:
             del missed[node], rows[node]
         return {"pool": pool["name"], "seen": sorted(seen), "missed": missed, "closed": closed(rows)}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from gpucluster.controller.facts.container_steps import ContainerSteps, StepImage
-from gpucluster.controller.rules.slurm_nodes import SINFO_FREE, SINFO_FULL
+from gpucluster.controller.rules.slurm_nodes import SINFO_FREE, SINFO_FULL, SINFO_IN_USE_SIGNS
 from gpucluster.node_agent.errors import AgentError
 from gpucluster.node_agent.facts.__main__ import at_once
 from gpucluster.node_agent.programs import Completed, ProgramGroup
@@ -22,6 +22,7 @@ JOB_SECONDS = 60
 FULL_SECONDS = 5
 #: Seconds for a question to slurmctld or slurmdbd, which may be starting.
 _SECONDS = 60.0
+_SINFO_TRIES, _SINFO_AGAIN_SECONDS = 3, 3.0
 # Records reach the database within a second or two.
 _RECORD_TRIES, _RECORD_AGAIN_SECONDS = 11, 0.5
 _COLUMNS = 3
@@ -59,7 +60,9 @@ def free(pool: Mapping[str, Any], rows: Sequence[Mapping[str, str]]) -> list[str
     found = [
         row["node"]
         for row in rows
-        if own(row["node"]) and row["partition"] == pool["partition"] and row["state"] in SINFO_FREE
+        if own(row["node"])
+        and row["partition"] == pool["partition"]
+        and row["state"].rstrip(SINFO_IN_USE_SIGNS) in SINFO_FREE
     ]
     return list(dict.fromkeys(found))
 
@@ -188,7 +191,15 @@ class SlurmFacts:
             run(["scancel", f"--jobname={name}"], _SECONDS)
 
     def _sinfo(self) -> Completed[str]:
-        return self._programs.run(["sinfo", "--noheader", "--Node", "--format=%N %T %R %E"], _SECONDS)
+        """All nodes. Without an answer nothing is tried, and slurmctld that has much to do may lose a question."""
+        argv = ["sinfo", "--noheader", "--Node", "--format=%N %T %R %E"]
+        done = self._programs.run(argv, _SECONDS)
+        for _again in range(_SINFO_TRIES - 1):
+            if done.returncode == 0:
+                break
+            time.sleep(_SINFO_AGAIN_SECONDS)
+            done = self._programs.run(argv, _SECONDS)
+        return done
 
     def _version(self) -> str | None:
         done = self._programs.run(["sinfo", "--version"], _SECONDS)

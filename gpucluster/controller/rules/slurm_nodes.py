@@ -37,10 +37,15 @@ REBOOT = frozenset({"REBOOT_REQUESTED", "REBOOT_ISSUED"})
 BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
 #: Its slurmd does not answer, or slurmctld has given it up.
 SILENT = frozenset({"DOWN", "NOT_RESPONDING"})
-#: Words of `sinfo --format=%T`: the node can start a small step now, or in a moment.
-SINFO_FREE = frozenset({"idle", "mixed", "completing"})
+#: Words of `sinfo --format=%T`: the node can start a small step now, or in a moment. Slurm calls an idle node
+#: planned that a job waits for.
+SINFO_FREE = frozenset({"idle", "mixed", "completing", "planned"})
 #: Jobs have all of the node.
 SINFO_FULL = frozenset({"allocated"})
+#: Jobs have the node, or wait for it: another one may have to wait for them.
+SINFO_IN_USE = SINFO_FULL | SINFO_FREE - {"idle"}
+#: Signs behind these words that change nothing: the node is planned for a job, or cleans up after one.
+SINFO_IN_USE_SIGNS = "-+"
 #: All signs.
 SIGNS = "".join(_FLAG_OF_SIGN)
 

@@ -77,6 +77,34 @@ def test_a_node_that_the_step_drained_keeps_the_message_of_that_step() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("state", "missed"),
+    [
+        ("mixed none", []),
+        ("allocated none", []),
+        ("mixed- none", []),
+        ("planned none", []),
+        # Nothing of others is in the way.
+        ("idle none", ["c-1"]),
+        ("drained Epilog error", ["c-1"]),
+        ("down* Not responding", ["c-1"]),
+    ],
+)
+def test_a_node_that_jobs_of_users_have_is_not_tried_rather_than_bad(state: str, missed: list[str]) -> None:
+    """A node with a job on some of its processors may have no memory left; a step does not start beside it."""
+
+    def answer(argv: list[str]) -> Completed[str]:
+        if argv[0] == "sinfo":
+            return Completed(argv, 0, f"c-1 {state}\n", "")
+        if "--nodelist=c-2" in argv:
+            return Completed(argv, 0, "word c-2\n", "")
+        return Completed(argv, 1, "", "srun: error: Unable to allocate resources: Requested nodes are busy")
+
+    steps = ContainerSteps(Image(), Programs(answer), "alice", "j")
+    tried = steps.pool({"name": "c", "partition": "c", "nodes": ["c-1", "c-2"]})
+    assert (tried["seen"], list(tried["missed"])) == (["c-2"], missed)
+
+
 def test_the_check_s_image_has_a_shell_that_runs_and_no_devices(tmp_path: Path) -> None:
     container_steps.build_root(tmp_path / "root", "word", ProgramGroup())
     assert not list((tmp_path / "root/dev").iterdir())

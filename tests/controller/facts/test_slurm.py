@@ -61,6 +61,8 @@ def test_the_facts_of_nodes_have_the_reason_that_slurm_gives() -> None:
         (_pool("compute", "compute-2"), []),
         (_pool("second", partition="compute", elastic="second-e"), ["second-e1"]),
         (_pool("elastic", elastic="elastic-e"), []),
+        # Planned for a job that waits, and one that cleans up after a job beside another one.
+        (_pool("large", *(f"large-{number}" for number in range(1, 5))), ["large-1", "large-2", "large-3"]),
     ],
 )  # fmt: skip
 def test_container_steps_try_what_is_free_elastic_nodes_too(pool: dict[str, Any], nodes: list[str]) -> None:
@@ -71,6 +73,7 @@ def test_container_steps_try_what_is_free_elastic_nodes_too(pool: dict[str, Any]
         *(f"compute-e{number} {state} compute" for number, state in enumerate(("idle", "idle~", "mixed"), 1)),
         "second-e1 idle compute",
         "elastic-e1 idle% elastic",
+        *(f"large-{number} {state} large" for number, state in enumerate(("planned", "mixed-", "mixed+", "idle*"), 1)),
     ]
     assert slurm.free(pool, slurm.sinfo_rows("\n".join(lines))) == nodes
 
@@ -182,6 +185,7 @@ def test_pools_are_tried_at_the_same_time_unless_users_have_limits() -> None:
 )
 def test_what_does_not_answer_is_a_fact(srun: Any, sinfo: Any, error: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm, "_RECORD_AGAIN_SECONDS", 0)
+    monkeypatch.setattr(slurm, "_SINFO_AGAIN_SECONDS", 0)
     programs = Slurm(srun=srun, sinfo=sinfo, sacct=(1, "", "no database\n"))
     facts = SlurmFacts(_asked(_pool("compute", "compute-1")), programs, "word").collect()
     assert (facts["srun"][0]["ran"], facts["srun"][0]["error"]) == (False, error)
@@ -189,6 +193,15 @@ def test_what_does_not_answer_is_a_fact(srun: Any, sinfo: Any, error: str, monke
     assert (facts["sinfo"] is None) == (sinfo[0] != 0)
     if sinfo[0]:
         assert facts["sinfo_error"] == sinfo[2].strip()
+
+
+def test_a_question_that_slurmctld_has_lost_is_put_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slurm, "_SINFO_AGAIN_SECONDS", 0)
+    answers = iter([(1, "", "Socket timed out on send/recv operation"), (0, SINFO, "")])
+    programs = Slurm(srun=(0, "n\n", ""), sinfo=lambda _words: next(answers))
+    facts = SlurmFacts(_asked(_pool("a", "a-1"), accounting=False), programs, "word").collect()
+    assert facts["sinfo"] == slurm.sinfo_rows(SINFO)
+    assert "sinfo_error" not in facts
 
 
 def test_records_of_jobs_are_awaited_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
