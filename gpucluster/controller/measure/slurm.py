@@ -12,6 +12,9 @@ from gpucluster.node_agent.errors import Failed
 
 _SECONDS = 60.0
 _POLL = 0.5
+_SETTLE_SECONDS = 60.0
+# Words of sinfo.
+_PASSING = (["completing"], ["planned"])
 _COLUMNS = 4
 
 
@@ -42,12 +45,18 @@ def state(name: str) -> str:
 
 
 def nodes() -> list[str]:
-    """The nodes: lines `name|state|reason`.
+    """The nodes: lines `name|state|reason`. One that cleans up after a job, as after those of `verify` itself, or is
+    planned for one, is idle or busy soon: it is waited for, up to a minute.
 
     Raises:
         Failed: Slurm does not answer.
     """
-    return _ask("sinfo", "--noheader", "--all", "--Node", "--format=%N|%T|%E")
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    while True:
+        found = _ask("sinfo", "--noheader", "--all", "--Node", "--format=%N|%T|%E")
+        if time.monotonic() > deadline or not any(line.split("|")[1:2] in _PASSING for line in found):
+            return found
+        time.sleep(_POLL)
 
 
 def cancel(ids: list[str]) -> None:
