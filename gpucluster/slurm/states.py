@@ -5,7 +5,7 @@ Slurm prints the state of a node in two forms (Slurm 22.05 to 24.11):
     scontrol show node   a base state and flags in upper case, joined by `+`: IDLE+CLOUD+POWERED_DOWN
     sinfo                one word in lower case, with a sign for one of the flags behind it: idle~
 
-`node_agent.rules.slurm_nodes` reads the first form, `sinfo_word` the second.
+`controller.rules.slurm_nodes` reads the first form, `sinfo_word` the second.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from gpucluster.advisories import evaluate
+from gpucluster.controller.rules import slurm_nodes
 from gpucluster.node_agent.checks.model import CheckOutcome, Measurements, Scope, Status
 from gpucluster.node_agent.rules.rdma_place import Place, leaf_switch, root_switch, unplaced_switch
 from gpucluster.node_agent.rules.reasons import drained_by_rollout
@@ -128,7 +129,7 @@ def _not_measured(seen: Measurements, expected: Expectation, pool: str, states: 
     rolled = [row["node"] for row in seen["sinfo"] if row["node"] in nodes and _is_rolled(row)]
     if rolled and len(nodes) - len(rolled) < number:
         return f"not measured, a rollout of an image has drained {', '.join(rolled)}"
-    if number == 1 and states and states[0] in SINFO_BUSY:
+    if number == 1 and states and states[0].rstrip(slurm_nodes.SINFO_IN_USE_SIGNS) in SINFO_BUSY:
         return f"{nodes[0]} runs other jobs"
     if _BUSY in error and (reason := _in_use(seen, expected, pool, states)):
         return f"not measured, the pool is in use: {reason}"

@@ -169,6 +169,7 @@ BROKEN_MPI = "srun: error: Couldn't find the specified plugin name for mpi/pmix 
         ({"ran": True, "nodes": ["big-1"], "error": BROKEN_MPI}, "idle", True, "fail", "mpi/pmix"),
         ({"ran": False, "nodes": [], "error": NO_STEP}, "idle", True, "fail", "see /var/log/slurm/slurmd.log"),
         ({"ran": False, "nodes": [], "error": "Requested nodes are busy"}, "mixed", True, "skip", "other jobs"),
+        ({"ran": False, "nodes": [], "error": "Requested nodes are busy"}, "mixed-", True, "skip", "other jobs"),
         (None, "idle", True, "unknown", "no job was tried"),
         (None, "idle", False, "skip", "no user"),
     ],

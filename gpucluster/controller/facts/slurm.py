@@ -79,7 +79,9 @@ def job_patience(pool: Mapping[str, Any], rows: Sequence[Mapping[str, str]]) -> 
         rows: of sinfo; none where it did not answer.
     """
     full = {
-        row["node"] for row in rows if row["partition"] == pool["partition"] and row["state"] in SINFO_FULL
+        row["node"]
+        for row in rows
+        if row["partition"] == pool["partition"] and row["state"].rstrip(SINFO_IN_USE_SIGNS) in SINFO_FULL
     }.intersection(pool["nodes"])
     return FULL_SECONDS if len(pool["nodes"]) - len(full) < job_nodes(pool) else JOB_SECONDS // 2
 
