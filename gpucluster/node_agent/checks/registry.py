@@ -34,6 +34,7 @@ MEASUREMENTS: Mapping[str, Collector] = {
     "failed_units": collect_host.failed_units,
     "gpu_device_files": collect_gpu.device_files,
     "kernel_log": collect_kernel_log.kernel_log,
+    "kernel_settings": collect_host.kernel_settings,
     "leftovers": collect_host.leftovers,
     "local_disk": collect_host.local_disk,
     "memory_mib": collect_host.memory_mib,
@@ -87,6 +88,10 @@ def _gpus(expected: NodeExpectation) -> str:
     if not expected.gpus:
         return "the shape has no GPUs"
     return _real(expected) if expected.gpus_emulated else ""
+
+
+def _kernel(expected: NodeExpectation) -> str:
+    return _real(expected) if expected.gpus else "the shape has no GPUs"
 
 
 def _bus(expected: NodeExpectation) -> str:
@@ -329,6 +334,11 @@ _HOST = (
     _check(
         "memory", "memory that the kernel sees", "memory_mib", host.memory,
         when=_SLOWLY, applies=_memory, drain=True, hardware=True, remedy=_REPLACE,
+    ),
+    _check(
+        "kernel_settings", "settings of the kernel for GPUs", "kernel_settings", host.kernel_settings,
+        when=_SLOWLY, applies=_kernel,
+        remedy="Run `gpucluster apply`; iommu=pt goes into the image, or into GRUB_CMDLINE_LINUX before a restart",
     ),
     _check(
         "drives", "local NVMe drives", "drives", host.drives,

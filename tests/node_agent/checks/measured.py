@@ -103,6 +103,11 @@ def healthy() -> dict[str, Any]:
         "failed_units": [],
         "gpu_device_files": dict.fromkeys(NODE.gpu_device_files, True),
         "kernel_log": {"covers_s": 90000.0, "whole": True, "xids": [], "sxids": [], "faults": []},
+        "kernel_settings": {
+            "numa_nodes": 2,
+            "numa_balancing": "0",
+            "command_line": ["root=LABEL=root", "iommu=pt"],
+        },
         "leftovers": {"processes": 0, "users": [], "cpu_s": 0.0},
         "local_disk": dict(_DISK),
         "memory_mib": 3_000_000,

@@ -161,7 +161,7 @@ def test_links_of_fewer_gpus_are_no_proof() -> None:
 
 def test_emulated_hardware_is_never_passed() -> None:
     hardware = {check.name for check in registry.CHECKS if check.name.startswith(("gpu_", "rdma_", "dcgm_"))}
-    hardware |= {"fabric_manager", "drives", "memory", "local_disk", "clock", "clock_jump"}
+    hardware |= {"fabric_manager", "drives", "memory", "local_disk", "clock", "clock_jump", "kernel_settings"}
     for name in hardware:
         found = judged(name, healthy(), EMULATED)
         assert (found.status, found.message) == (Status.SKIP, "the hardware of this host is emulated"), name

@@ -114,6 +114,18 @@ def _silent(host: MeasuredHost, path: str, seconds: float) -> str:
     return result.fault or (result.errors.decode(errors="replace").strip() or "no answer" if result.status else "")
 
 
+def kernel_settings(host: MeasuredHost, _seconds: float) -> dict[str, Any]:
+    """What the kernel does with memory: how many NUMA nodes it has, whether it moves memory between them by itself (the
+    number in kernel.numa_balancing, "" for a kernel that can't), and the words of its command line.
+    """
+    nodes = [name for name in entries(host.path("/sys/devices/system/node")) if re.fullmatch(r"node[0-9]+", name)]
+    return {
+        "numa_nodes": len(nodes),
+        "numa_balancing": read_or_none(host.path("/proc/sys/kernel/numa_balancing")) or "",
+        "command_line": read(host.path("/proc/cmdline")).split(),
+    }
+
+
 def memory_mib(host: MeasuredHost, _seconds: float) -> int:
     """Memory that the kernel sees, in MiB."""
     match = re.search(r"^MemTotal:\s+(\d+) kB$", read(host.path("/proc/meminfo")), re.MULTILINE)

@@ -17,6 +17,8 @@ CLOCK_WARN_S = 1.0
 CLOCK_FAIL_S = 60.0
 #: A clock that moved by more than this between two checks has jumped: corrections in small steps are far slower.
 CLOCK_JUMP_S = 2.0
+# Whose GPUs need an IOMMU that passes through.
+_PASSED_THROUGH = ("amd",)
 # States of a systemd unit that does not run.
 _STOPPED = ("inactive", "failed", "deactivating")
 
@@ -94,6 +96,29 @@ def memory(measured: Measurements, expected: NodeExpectation, _subject: str) -> 
     mib = int(number(measured["memory_mib"]))
     status = Status.PASS if mib >= expected.memory_mib else Status.FAIL
     return CheckOutcome(status, f"{mib} MiB of memory, {expected.memory_mib} needed", {"mib": mib})
+
+
+def kernel_settings(measured: Measurements, expected: NodeExpectation, _subject: str) -> CheckOutcome:
+    """The kernel leaves memory where programs have it and, with AMD's GPUs, its IOMMU passes their accesses through.
+
+    Source: what RCCL warns of at each start, in its src/init.cc: kernel.numa_balancing makes its speed vary, and
+    without iommu=pt a job may hang. NVIDIA's tuning guide of Grace turns kernel.numa_balancing off as well.
+    """
+    seen = measured["kernel_settings"]
+    words = list(seen["command_line"])
+    faults = []
+    if seen["numa_nodes"] > 1 and seen["numa_balancing"] not in ("", "0"):
+        faults.append(f"kernel.numa_balancing is {seen['numa_balancing']}, and should be 0")
+    if expected.gpu_vendor in _PASSED_THROUGH and "iommu=pt" not in words:
+        faults.append("the kernel's command line has no iommu=pt")
+    evidence = {
+        "numa_nodes": seen["numa_nodes"],
+        "numa_balancing": seen["numa_balancing"],
+        "iommu": [word for word in words if "iommu" in word],
+    }
+    if faults:
+        return CheckOutcome(Status.WARN, "; ".join(faults), evidence)
+    return CheckOutcome(Status.PASS, "as GPUs need it", evidence)
 
 
 def drives(measured: Measurements, expected: NodeExpectation, _subject: str) -> CheckOutcome:

@@ -36,6 +36,11 @@ def write(path: Path, text: str | bytes) -> None:
 def tree(root: Path) -> None:
     """A node with two GPUs, an NVSwitch, two RDMA devices and two drives."""
     write(root / "proc/sys/kernel/random/boot_id", f"{BOOT}\n")
+    write(root / "proc/cmdline", "BOOT_IMAGE=/vmlinuz iommu=pt quiet\n")
+    write(root / "proc/sys/kernel/numa_balancing", "1\n")
+    for node in ("node0", "node1"):
+        write(root / "sys/devices/system/node" / node / "cpulist", "0-63\n")
+    write(root / "sys/devices/system/node/online", "0-1\n")
     write(root / "proc/meminfo", "MemTotal:       3170893824 kB\nMemFree: 1 kB\n")
     write(root / "proc/self/mountinfo", MOUNTS)
     (root / "home").mkdir()

@@ -18,6 +18,11 @@ def test_the_measurements_of_the_tree(host: MeasuredHost) -> None:
     assert collect("drives", host) == {"nvme0": "live", "nvme1": "live"}
     assert collect("memory_mib", host) == 3170893824 // 1024
     assert collect("root", host)["read_only"] is False
+    assert collect("kernel_settings", host) == {
+        "numa_nodes": 2,
+        "numa_balancing": "1",
+        "command_line": ["BOOT_IMAGE=/vmlinuz", "iommu=pt", "quiet"],
+    }
 
 
 @pytest.mark.parametrize(
@@ -25,6 +30,7 @@ def test_the_measurements_of_the_tree(host: MeasuredHost) -> None:
     [
         ("rdma_errors", "proc/sys/kernel/random/boot_id"),
         ("clock_jump", "proc/sys/kernel/random/boot_id"),
+        ("kernel_settings", "proc/cmdline"),
         ("memory_mib", "proc/meminfo"),
         ("mounts", "proc/self/mountinfo"),
         ("root", "proc/self/mountinfo"),
