@@ -4,7 +4,8 @@
 
 It fetches them from PyPI, 400 MB, and builds a cluster of its own. tests/e2e/test_main_path.py has submitit.
 
-Where GPUCLUSTER_TEST_ACV names a clone of NVIDIA ai-cloud-validation, a second cluster runs its suite for Slurm.
+Where GPUCLUSTER_TEST_ACV names a clone of NVIDIA ai-cloud-validation, a second cluster runs its suite for Slurm; where
+GPUCLUSTER_TEST_CVS names one of AMD's Cluster Validation Suite, this machine runs its checks of hosts.
 
 What this does not prove: GPUs are emulated, the home is one file system of this machine, and nothing reaches the
 internet. dstack and SkyPilot are asked for what they need of Slurm, and run no container and install no runtime.
@@ -12,17 +13,21 @@ internet. dstack and SkyPilot are asked for what they need of Slurm, and run no 
 
 from __future__ import annotations
 
+import json
 import os
+import platform
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.e2e.site_harness import PATIENCE_TO_BUILD_S, Site, worked_example
 from tests.programs import validation
 from tests.programs.on_cluster import bring_packages, environment, run_section
+from tests.programs.page import section
 from tests.waiting import PATIENCE_S
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(2 * PATIENCE_TO_BUILD_S)]
@@ -159,6 +164,39 @@ def test_what_skypilot_asks_of_slurm(site: Site) -> None:
 
 
 #: A suite for Slurm expects partitions of these names. Each pool has a partition of its name.
+def test_amd_cvs_looks_at_hosts(site: Site, tmp_path: Path) -> None:
+    """The commands of the page, on this machine. What the kernel is set to is the machine's."""
+    if not (named := os.environ.get("GPUCLUSTER_TEST_CVS")):
+        pytest.skip("GPUCLUSTER_TEST_CVS names no clone of github.com/ROCm/cvs")
+    shutil.copytree(named, tmp_path / "cvs", ignore=shutil.ignore_patterns(".git"))
+    found = section("AMD CVS")
+    addresses = {
+        host["address"] for host in json.loads((site.folder / ".gpucluster" / "hosts.json").read_text())["hosts"]
+        if host["name"] in NODES
+    }  # fmt: skip
+    (key,) = (site.home / "credentials/operators").glob("*_ed25519")
+    cluster = {
+        "username": "debian",
+        "priv_key_file": str(key),
+        "head_node_dict": {"mgmt_ip": min(addresses)},
+        "node_dict": {address: {"bmc_ip": "NA", "vpc_ip": address} for address in addresses},
+    }
+    (tmp_path / "cluster.json").write_text(json.dumps(cluster))
+    *before, run = "".join(found.commands).splitlines()
+    subprocess.run(["sh", "-ec", "\n".join(before)], cwd=tmp_path, check=True, capture_output=True)
+    file = tmp_path / "host.json"
+    expected = json.loads(file.read_text())
+    expected["host"] |= {"os_version": "Debian GNU/Linux", "kernel_version": platform.release()}
+    file.write_text(json.dumps(expected))
+    done = subprocess.run(["sh", "-ec", run], cwd=tmp_path, check=False, capture_output=True, text=True)
+    failed = set(re.findall(r"^FAILED \S+::test_check_(\w+)", done.stdout, re.MULTILINE))
+    hardware = {"bios_version", "rocm_version", "online_memory", "pci_accelerators", "gpu_pcie_speed_width",
+                "be_nic_pcie_speed_width"}  # fmt: skip
+    of_the_machine = {"numa_balancing", "iommu_pt", "pci_realloc"}
+    assert failed - of_the_machine == hardware, done.stdout[-3000:]
+    assert re.search(r"(\d+) passed", done.stdout)
+
+
 _POOLS = """\
 pools:
   cpu: {shape: VM.Standard.E5.Flex, ocpus: 4, memory_gb: 32, count: 2}
