@@ -39,9 +39,12 @@ class Inside(ProgramGroup):
 def test_full_and_planned_nodes_are_in_use_and_not_bad(harness: SlurmHarness) -> None:
     programs = Inside(harness)
 
+    def rows() -> list[dict[str, str]]:
+        argv = ["sinfo", "--noheader", "--Node", "--format=%N %T %R %E"]
+        return slurm.sinfo_rows(programs.run(argv, PATIENCE_S).stdout)
+
     def states() -> dict[str, str]:
-        said = programs.run(["sinfo", "--noheader", "--Node", "--format=%N %T %R %E"], PATIENCE_S).stdout
-        return {row["node"]: row["state"] for row in slurm.sinfo_rows(said)}
+        return {row["node"]: row["state"] for row in rows()}
 
     harness.until("both are idle", lambda: states() == {"c-1": "idle", "c-2": "idle"})
     # One processor and all of the memory; then a job that waits for both nodes.
@@ -50,11 +53,14 @@ def test_full_and_planned_nodes_are_in_use_and_not_bad(harness: SlurmHarness) ->
     harness.sbatch("--nodes=2", "--exclusive", "--time=60")
     harness.until("a node is planned for the next job", lambda: states()["c-2"] == "planned")
 
-    said = programs.run(["sinfo", "--noheader", "--Node", "--format=%N %T %R %E"], PATIENCE_S).stdout
-    assert slurm.free(POOL, slurm.sinfo_rows(said)) == ["c-1", "c-2"]
+    harness.until("steps are tried on both", lambda: slurm.free(POOL, rows()) == ["c-1", "c-2"])
     step = ["srun", "--immediate=5", "--mem=64", "--ntasks=1", "--nodelist=c-1", "hostname"]
     done = programs.run(step, PATIENCE_S)
     assert done.returncode != 0
     assert container_steps.is_busy(done.stderr), done.stderr
-    rows = container_steps.states(POOL["nodes"], programs)
-    assert (container_steps.in_use(rows), container_steps.closed(rows)) == ({"c-1", "c-2"}, [])
+    # Each pass of the scheduler plans again.
+    harness.until(
+        "both are in use",
+        lambda: container_steps.in_use(container_steps.states(POOL["nodes"], programs)) == {"c-1", "c-2"},
+    )
+    assert container_steps.closed(container_steps.states(POOL["nodes"], programs)) == []
