@@ -42,8 +42,9 @@ demo: system-packages $(VENV)/run.stamp ## build the demo cluster on this machin
 destroy: $(VENV)/run.stamp ## take the demo cluster away again
 	$(BIN)/python -m gpucluster --file inventories/local/cluster.yml destroy --yes
 
+# CHANGED=1: the fast tests that reach what differs from the main branch; CHANGED=COMMIT: from a commit.
 .PHONY: check
-check: $(VENV)/dev.stamp ## the loop of every minute: style, types, walls, words, and the fast tests
+check: $(VENV)/dev.stamp ## style, types, walls, words, and the fast tests; CHANGED=1: the loop of every minute
 	$(MAKE) --no-print-directory --jobs=2 --output-sync=target check-style check-tests
 
 .PHONY: check-style
@@ -66,7 +67,8 @@ check-types:
 .PHONY: check-tests
 check-tests:
 	$(own_folder)
-	$(BIN)/python -m pytest --basetemp="$$folder/t" -n 2 --dist loadgroup --durations=3 --hypothesis-profile=check -m "$(FAST)"
+	$(BIN)/python -m pytest --basetemp="$$folder/t" -n 2 --dist loadgroup --durations=3 --hypothesis-profile=check -m "$(FAST)" \
+	  $(if $(CHANGED),$$($(BIN)/python -m tools.affected $(filter-out 1,$(CHANGED))))
 
 # FILES="tests/spec tests/cli/test_cli.py": these tests only. CHANGED=1: those that reach what differs from the main branch;
 # CHANGED=COMMIT: from a commit. ORDER=SEED: in another order.

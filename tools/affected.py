@@ -1,5 +1,10 @@
 """The test files that reach what changed, by who imports what.
 
+    python -m tools.affected            since this branch left the main branch
+    python -m tools.affected HEAD~1     since a commit
+
+It prints what pytest runs then, with the rules for the whole tree (`RULES`), which hold for every change.
+
 A module counts with all modules that import it, at any depth. Other files count by their folder (`FOLDERS`). A file
 that concerns everything, such as pyproject.toml, means all tests. It is for the loop of every hour: what a program
 reads by itself, such as a role that a whole cluster plays, is not seen beyond `FOLDERS`.
@@ -9,6 +14,7 @@ from __future__ import annotations
 
 import ast
 import subprocess
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -29,6 +35,7 @@ FOLDERS: Mapping[str, tuple[str, ...]] = {
     "CHANGELOG.md": ("tests/contract",),
     "CONTRIBUTING.md": ("tests/contract",),
 }
+RULES = "tests/contract"
 EVERYTHING = ("pyproject.toml", "requirements.lock", "Makefile", "tests/conftest.py", ".ci/")
 _PACKAGES = ("gpucluster", "tests", "benchmarks", "tools")
 
@@ -122,5 +129,16 @@ def _branching_point(root: Path) -> str:
     return "HEAD"
 
 
+def main(words: list[str]) -> int:
+    """Print the tests for pytest."""
+    found = tests(Path(__file__).resolve().parents[1], *(words or [""]))
+    print(*(["tests"] if found is None else dict.fromkeys([*found, RULES])))
+    return 0
+
+
 def _git(root: Path, *words: str) -> str:
     return subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=True).stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

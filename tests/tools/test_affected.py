@@ -63,3 +63,26 @@ def test_nothing_changed_and_a_new_file(tree: Path) -> None:
 def test_each_folder_that_is_named_exists() -> None:
     named = {one for tests in affected.FOLDERS.values() for one in tests} | set(affected.EVERYTHING)
     assert [one for one in sorted(named) if not (ROOT / one).exists()] == []
+
+
+def test_what_is_printed_for_pytest_has_the_rules_for_the_whole_tree(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for found, printed in (
+        ([], "tests/contract"),
+        (["tests/a/test_a.py"], "tests/a/test_a.py tests/contract"),
+        (["tests/contract", "tests/golden"], "tests/contract tests/golden"),
+        (None, "tests"),
+    ):
+        asked: list[str] = []
+
+        def reached(
+            _root: Path, base: str, found: list[str] | None = found, asked: list[str] = asked
+        ) -> list[str] | None:
+            asked.append(base)
+            return found
+
+        monkeypatch.setattr(affected, "tests", reached)
+        assert affected.main(["HEAD~1"]) == affected.main([]) == 0
+        assert asked == ["HEAD~1", ""]
+        assert set(capsys.readouterr().out.splitlines()) == {printed}
