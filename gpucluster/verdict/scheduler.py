@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from gpucluster.advisories import evaluate
-from gpucluster.controller.rules import slurm_nodes
+from gpucluster.controller.rules.slurm_nodes import is_busy, sinfo_use
 from gpucluster.node_agent.checks.model import CheckOutcome, Measurements, Scope, Status
 from gpucluster.node_agent.rules.rdma_place import Place, leaf_switch, root_switch, unplaced_switch
 from gpucluster.node_agent.rules.reasons import drained_by_rollout
@@ -29,8 +29,6 @@ from gpucluster.verdict.hosts import APPLY
 
 # What srun writes before it starts a step.
 _ALLOCATED = "has been allocated resources"
-# What srun --immediate prints when others have the nodes, or come first: ESLURM_NODES_BUSY in Slurm's slurm_errno.c.
-_BUSY = "Requested nodes are busy"
 # How long a query of the controller may take.
 _QUERY_SECONDS = 20.0
 _JOB_SECONDS = 60.0
@@ -129,9 +127,9 @@ def _not_measured(seen: Measurements, expected: Expectation, pool: str, states: 
     rolled = [row["node"] for row in seen["sinfo"] if row["node"] in nodes and _is_rolled(row)]
     if rolled and len(nodes) - len(rolled) < number:
         return f"not measured, a rollout of an image has drained {', '.join(rolled)}"
-    if number == 1 and states and states[0].rstrip(slurm_nodes.SINFO_IN_USE_SIGNS) in SINFO_BUSY:
+    if number == 1 and states and sinfo_use(states[0]) in SINFO_BUSY:
         return f"{nodes[0]} runs other jobs"
-    if _BUSY in error and (reason := _in_use(seen, expected, pool, states)):
+    if is_busy(error) and (reason := _in_use(seen, expected, pool, states)):
         return f"not measured, the pool is in use: {reason}"
     return ""
 

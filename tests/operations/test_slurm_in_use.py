@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from gpucluster.controller.facts import container_steps, slurm
+from gpucluster.controller.rules.slurm_nodes import is_busy
 from gpucluster.node_agent.programs import Completed, ProgramGroup
 from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
 from tests.waiting import PATIENCE_S
@@ -14,6 +15,8 @@ from tests.waiting import PATIENCE_S
 pytestmark = [pytest.mark.slurm, pytest.mark.containers]
 
 POOL = {"name": "c", "partition": "c", "nodes": ["c-1", "c-2"], "exclude": [], "elastic": ""}
+
+NOTHING_TRIED = {"pools": (), "user": "", "job": "", "accounting": False, "at_once": 1}
 
 
 @pytest.fixture(scope="module")
@@ -40,8 +43,8 @@ def test_full_and_planned_nodes_are_in_use_and_not_bad(harness: SlurmHarness) ->
     programs = Inside(harness)
 
     def rows() -> list[dict[str, str]]:
-        argv = ["sinfo", "--noheader", "--Node", "--format=%N %T %R %E"]
-        return slurm.sinfo_rows(programs.run(argv, PATIENCE_S).stdout)
+        found: list[dict[str, str]] = slurm.SlurmFacts(NOTHING_TRIED, programs, "").collect()["sinfo"] or []
+        return found
 
     def states() -> dict[str, str]:
         return {row["node"]: row["state"] for row in rows()}
@@ -51,13 +54,13 @@ def test_full_and_planned_nodes_are_in_use_and_not_bad(harness: SlurmHarness) ->
     full = harness.sbatch("--nodelist=c-1", "--ntasks=1", "--mem=1000", "--time=60")
     harness.until("it runs", lambda: harness.squeue().get(full) == "RUNNING")
     harness.sbatch("--nodes=2", "--exclusive", "--time=60")
-    harness.until("a node is planned for the next job", lambda: states()["c-2"] == "planned")
+    harness.until("a node is planned for the next job", lambda: states().get("c-2") == "planned")
 
     harness.until("steps are tried on both", lambda: slurm.free(POOL, rows()) == ["c-1", "c-2"])
     step = ["srun", "--immediate=5", "--mem=64", "--ntasks=1", "--nodelist=c-1", "hostname"]
     done = programs.run(step, PATIENCE_S)
     assert done.returncode != 0
-    assert container_steps.is_busy(done.stderr), done.stderr
+    assert is_busy(done.stderr), done.stderr
     # Each pass of the scheduler plans again.
     harness.until(
         "both are in use",

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.controller import share
-from gpucluster.controller.rules.slurm_nodes import SINFO_IN_USE, SINFO_IN_USE_SIGNS
+from gpucluster.controller.rules.slurm_nodes import SINFO_IN_USE, is_busy, sinfo_use
 from gpucluster.node_agent.errors import Failed
 from gpucluster.node_agent.programs import ProgramGroup
 
@@ -44,8 +44,6 @@ STEP_SECONDS = 60
 _SECONDS = 60.0
 # States in sinfo of an elastic node that is powered down, or powering down.
 _GONE = re.compile(r"[~%!]$|POWER", re.IGNORECASE)
-# What srun prints about a node that takes no jobs.
-_BUSY = "Requested nodes are busy"
 # Of a line of sinfo: the node, its state, the reason.
 _COLUMNS = 3
 # Maximum characters of the errors of one node.
@@ -150,14 +148,9 @@ def gone(rows: Mapping[str, Mapping[str, str]]) -> set[str]:
     return {node for node, row in rows.items() if _GONE.search(row["state"])}
 
 
-def is_busy(output: str) -> bool:
-    """Whether srun has printed that the nodes take no job now."""
-    return _BUSY in output
-
-
 def in_use(rows: Mapping[str, Mapping[str, str]]) -> set[str]:
     """Those of these nodes that jobs of users have, or wait for: a step may have to wait there."""
-    return {node for node, row in rows.items() if row["state"].rstrip(SINFO_IN_USE_SIGNS) in SINFO_IN_USE}
+    return {node for node, row in rows.items() if sinfo_use(row["state"]) in SINFO_IN_USE}
 
 
 def closed(rows: Mapping[str, Mapping[str, str]]) -> list[dict[str, str]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 from gpucluster.controller.facts.container_steps import ContainerSteps, StepImage
-from gpucluster.controller.rules.slurm_nodes import SINFO_FREE, SINFO_FULL, SINFO_IN_USE_SIGNS
+from gpucluster.controller.rules.slurm_nodes import SINFO_FREE, SINFO_FULL, sinfo_use
 from gpucluster.node_agent.errors import AgentError
 from gpucluster.node_agent.facts.__main__ import at_once
 from gpucluster.node_agent.programs import Completed, ProgramGroup
@@ -60,9 +60,7 @@ def free(pool: Mapping[str, Any], rows: Sequence[Mapping[str, str]]) -> list[str
     found = [
         row["node"]
         for row in rows
-        if own(row["node"])
-        and row["partition"] == pool["partition"]
-        and row["state"].rstrip(SINFO_IN_USE_SIGNS) in SINFO_FREE
+        if own(row["node"]) and row["partition"] == pool["partition"] and sinfo_use(row["state"]) in SINFO_FREE
     ]
     return list(dict.fromkeys(found))
 
@@ -79,9 +77,7 @@ def job_patience(pool: Mapping[str, Any], rows: Sequence[Mapping[str, str]]) -> 
         rows: of sinfo; none where it did not answer.
     """
     full = {
-        row["node"]
-        for row in rows
-        if row["partition"] == pool["partition"] and row["state"].rstrip(SINFO_IN_USE_SIGNS) in SINFO_FULL
+        row["node"] for row in rows if row["partition"] == pool["partition"] and sinfo_use(row["state"]) in SINFO_FULL
     }.intersection(pool["nodes"])
     return FULL_SECONDS if len(pool["nodes"]) - len(full) < job_nodes(pool) else JOB_SECONDS // 2
 
@@ -195,13 +191,7 @@ class SlurmFacts:
     def _sinfo(self) -> Completed[str]:
         """All nodes. Without an answer nothing is tried, and slurmctld that has much to do may lose a question."""
         argv = ["sinfo", "--noheader", "--Node", "--format=%N %T %R %E"]
-        done = self._programs.run(argv, _SECONDS)
-        for _again in range(_SINFO_TRIES - 1):
-            if done.returncode == 0:
-                break
-            time.sleep(_SINFO_AGAIN_SECONDS)
-            done = self._programs.run(argv, _SECONDS)
-        return done
+        return self._again(argv, lambda done: done.returncode == 0, _SINFO_TRIES, _SINFO_AGAIN_SECONDS)
 
     def _version(self) -> str | None:
         done = self._programs.run(["sinfo", "--version"], _SECONDS)
@@ -258,12 +248,24 @@ class SlurmFacts:
             "sacct", "--allusers", "--noheader", "--parsable2", "--allocations", "--starttime=now-5minutes",
             f"--name={self._job}", "--format=JobID,User,Account,Partition,State,NNodes",
         ]  # fmt: skip
-        for left in reversed(range(_RECORD_TRIES)):
-            done = self._programs.run(argv, _SECONDS)
-            if done.returncode != 0 or len(done.stdout.splitlines()) >= jobs or not left:
-                break
-            time.sleep(_RECORD_AGAIN_SECONDS)
+        done = self._again(
+            argv,
+            lambda done: done.returncode != 0 or len(done.stdout.splitlines()) >= jobs,
+            _RECORD_TRIES,
+            _RECORD_AGAIN_SECONDS,
+        )
         return accounting(done, jobs)
+
+    def _again(
+        self, argv: Sequence[str], good: Callable[[Completed[str]], bool], tries: int, pause: float
+    ) -> Completed[str]:
+        """The last answer to a question that is put until the answer is good."""
+        for left in reversed(range(tries)):
+            done = self._programs.run(argv, _SECONDS)
+            if good(done) or not left or self._programs.stopped:
+                break
+            time.sleep(pause)
+        return done
 
 
 class _Jobs:

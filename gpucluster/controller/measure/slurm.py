@@ -7,14 +7,15 @@ import time
 from typing import NamedTuple
 
 from gpucluster.controller.measure.launch import PREFIX
+from gpucluster.controller.rules.slurm_nodes import SINFO_FREE, SINFO_IN_USE
 from gpucluster.node_agent import programs
 from gpucluster.node_agent.errors import Failed
 
 _SECONDS = 60.0
 _POLL = 0.5
 _SETTLE_SECONDS = 60.0
-# Words of sinfo.
-_PASSING = (["completing"], ["planned"])
+# A job has ended, or will begin, and none runs: the node is idle or busy soon.
+_PASSING = (SINFO_FREE & SINFO_IN_USE) - {"mixed"}
 _COLUMNS = 4
 
 
@@ -54,9 +55,13 @@ def nodes() -> list[str]:
     deadline = time.monotonic() + _SETTLE_SECONDS
     while True:
         found = _ask("sinfo", "--noheader", "--all", "--Node", "--format=%N|%T|%E")
-        if time.monotonic() > deadline or not any(line.split("|")[1:2] in _PASSING for line in found):
+        if time.monotonic() > deadline or not any(_state(line) in _PASSING for line in found):
             return found
         time.sleep(_POLL)
+
+
+def _state(line: str) -> str:
+    return line.partition("|")[2].partition("|")[0]
 
 
 def cancel(ids: list[str]) -> None:

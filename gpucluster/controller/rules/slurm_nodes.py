@@ -44,8 +44,8 @@ SINFO_FREE = frozenset({"idle", "mixed", "completing", "planned"})
 SINFO_FULL = frozenset({"allocated"})
 #: Jobs have the node, or wait for it: another one may have to wait for them.
 SINFO_IN_USE = SINFO_FULL | SINFO_FREE - {"idle"}
-#: Signs behind these words that change nothing: the node is planned for a job, or cleans up after one.
-SINFO_IN_USE_SIGNS = "-+"
+# What srun prints: ESLURM_NODES_BUSY, in Slurm's slurm_errno.c.
+_BUSY = "Requested nodes are busy"
 #: All signs.
 SIGNS = "".join(_FLAG_OF_SIGN)
 
@@ -105,6 +105,16 @@ def parse_line(line: str) -> NodeLine:
         reason_user=reason.group(2) if reason else "",
         instance_id=instance.group(1).replace("(null)", "") if instance else "",
     )
+
+
+def is_busy(output: str) -> bool:
+    """Whether srun has printed that others have the nodes."""
+    return _BUSY in output
+
+
+def sinfo_use(state: str) -> str:
+    """A state of sinfo without the signs of a node that is planned for a job, or cleans up after one."""
+    return state.rstrip("-+")
 
 
 @lru_cache(maxsize=4096)

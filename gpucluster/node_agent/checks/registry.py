@@ -91,7 +91,7 @@ def _gpus(expected: NodeExpectation) -> str:
 
 
 def _kernel(expected: NodeExpectation) -> str:
-    return _real(expected) if expected.gpus else "the shape has no GPUs"
+    return _gpus(expected) or _real(expected)
 
 
 def _bus(expected: NodeExpectation) -> str:
