@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from gpucluster.advisories import evaluate
-from gpucluster.controller.rules.slurm_nodes import is_busy, sinfo_use
+from gpucluster.controller.rules.slurm_nodes import SINFO_IN_USE, is_busy, sinfo_use
 from gpucluster.node_agent.checks.model import CheckOutcome, Measurements, Scope, Status
 from gpucluster.node_agent.rules.rdma_place import Place, leaf_switch, root_switch, unplaced_switch
 from gpucluster.node_agent.rules.reasons import drained_by_rollout
@@ -171,7 +171,7 @@ def _container_steps(seen: Measurements, expected: Expectation, pool: str) -> Ch
     message = f"{tried}; not tried: {', '.join(untried)}" if untried else tried
     # It is not a fault that jobs of users have every node that takes jobs.
     words = [sinfo_word(states[node]) for node in every if node_health(states.get(node, "")) is NodeHealth.GOOD]
-    in_use = bool(words) and all(word in SINFO_BUSY for word in words)
+    in_use = bool(words) and all(word in SINFO_IN_USE for word in words)
     status = Status.PASS if ran else Status.SKIP if in_use or not nodes else Status.UNKNOWN
     return CheckOutcome(status, message, {"seen": list(ran)})
 

@@ -286,6 +286,8 @@ OTHER_ARCHITECTURE = dict.fromkeys(NODES, "execve(): Exec format error")
         (["compute-1"], {}, ("idle", "allocated"), "pass", "on 1 of 2 nodes; not tried: compute-2 (allocated)"),
         # Jobs of users have what takes jobs; what takes none is the fault of another check.
         ([], {}, ("allocated", "mixed-"), "skip", "no node is free; not tried: compute-1 (allocated), compute-2 (mixed-)"),
+        # A step was tried where a larger job comes first, and did not start.
+        ([], {}, ("planned", "mixed"), "skip", "no node is free; not tried: compute-1 (planned), compute-2 (mixed)"),
         ([], {}, ("allocated", "drained"), "skip", "no node is free; not tried: compute-1 (allocated), compute-2 (drained)"),
         ([], {}, ("idle", "allocated"), "unknown", "no node is free; not tried: compute-1 (idle), compute-2 (allocated)"),
         ([], {}, ("down*", "drained"), "unknown", "no node is free; not tried: compute-1 (down*), compute-2 (drained)"),
