@@ -81,10 +81,15 @@ class CloudAccess:
         """
         import oci
 
-        options: dict[str, Any] = {"retry_strategy": oci.retry.DEFAULT_RETRY_STRATEGY}
+        # By default most clients, but not that of instances, have a circuit breaker, which is one for all of them in
+        # this process: ten refusals of one service in a row, and for 30 s each call to any other ends with an exception
+        # that no caller expects. The retries already wait longer after each refusal.
+        options: dict[str, Any] = {
+            "retry_strategy": oci.retry.DEFAULT_RETRY_STRATEGY,
+            "circuit_breaker_strategy": oci.circuit_breaker.NoCircuitBreakerStrategy(),
+        }
         if timeout is not None:
             options["retry_strategy"] = oci.retry.NoneRetryStrategy()
-            options["circuit_breaker_strategy"] = oci.circuit_breaker.NoCircuitBreakerStrategy()
             options["timeout"] = (timeout, timeout)
         own = self.signer() if self.signer else None
         credentials = () if own else _credentials(self.config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import oci
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
@@ -11,12 +12,14 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from gpucluster.cloud.client import CloudAccess
 
 
-def write_key(file: Path) -> None:
-    file.write_bytes(
-        rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
+def new_key() -> bytes:
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
+
+
+def write_key(file: Path) -> None:
+    file.write_bytes(new_key())
 
 
 def access(tmp_path: Path, **more: str) -> CloudAccess:
@@ -49,3 +52,35 @@ def test_another_key_or_another_user_has_another_signer(tmp_path: Path) -> None:
     (tmp_path / "key.pem").unlink()
     with pytest.raises(Exception, match=r"key\.pem"):
         access(tmp_path).client("core", "ComputeClient")
+
+
+#: Those that commands make, with the SDK's own retries.
+CLIENTS = (
+    ("bastion", "BastionClient"),
+    ("container_engine", "ContainerEngineClient"),
+    ("core", "ComputeClient"),
+    ("core", "ComputeManagementClient"),
+    ("core", "VirtualNetworkClient"),
+    ("file_storage", "FileStorageClient"),
+    ("identity", "IdentityClient"),
+    ("limits", "LimitsClient"),
+    ("work_requests", "WorkRequestClient"),
+)
+
+
+@pytest.mark.parametrize(("service", "name"), CLIENTS, ids=[name for _, name in CLIENTS])
+def test_refusals_of_one_service_do_not_end_calls_to_another(tmp_path: Path, service: str, name: str) -> None:
+    """The SDK's circuit breaker is one for all clients of a process."""
+    write_key(tmp_path / "key.pem")
+    client = access(tmp_path).client(service, name)
+    assert not isinstance(client.base_client.circuit_breaker_strategy, oci.circuit_breaker.CircuitBreakerStrategy)
+
+
+def test_the_trap_is_there(tmp_path: Path) -> None:
+    """Clients that are made without gpucluster."""
+    write_key(tmp_path / "key.pem")
+    config = access(tmp_path).config
+    first = oci.identity.IdentityClient(config).base_client
+    second = oci.limits.LimitsClient(config).base_client
+    assert isinstance(first.circuit_breaker_strategy, oci.circuit_breaker.CircuitBreakerStrategy)
+    assert first.circuit_breaker_strategy is second.circuit_breaker_strategy

@@ -14,6 +14,7 @@ from gpucluster.localcloud.engine.null_engine import NullEngine
 from gpucluster.localcloud.engine.protocol import RunState
 from gpucluster.localcloud.server.home import open_authority, open_cloud
 from gpucluster.localcloud.server.watch import ContainerWatch
+from gpucluster.oci.states import LifecycleState
 from tests.localcloud.api_harness import Api, running
 from tests.waiting import wait_for
 
@@ -56,9 +57,15 @@ class Busy(NullEngine):
 
     meanwhile: Callable[[], object] = staticmethod(lambda: None)
 
+    looked_at: Callable[[], object] = staticmethod(lambda: None)
+
     def states(self) -> Mapping[str, RunState] | None:
         self.meanwhile()
         return super().states()
+
+    def state(self, name: str) -> RunState:
+        self.looked_at()
+        return super().state(name)
 
 
 def test_what_is_stopped_while_the_containers_are_listed_is_not_started_again(api: Api) -> None:
@@ -77,5 +84,28 @@ def test_what_is_stopped_while_the_containers_are_listed_is_not_started_again(ap
         ContainerWatch(cloud).look()
         row = cloud.get("instance", own)
         assert (row.state, row.hidden["stopped_by_itself"]) == ("STOPPED", False), "the next start would boot it"
+    finally:
+        cloud.close()
+
+
+def test_a_request_that_comes_while_a_container_is_looked_at_is_not_undone(api: Api) -> None:
+    own = api.launch(api.subnet(api.vcn()), "asked").id
+    control.stop(api.home)
+    engine = Busy(api.home / "null")
+    cloud = open_cloud(api.home, engine, open_authority(api.home))
+    name = next(instance.name for instance in engine.instances())
+
+    def ask() -> None:
+        engine.looked_at = lambda: None
+        with cloud.store.transaction():
+            lifecycle.begin_action(cloud, cloud.get("instance", own), "START", "InstanceAction")
+
+    with cloud.store.transaction():
+        cloud.set_state("instance", own, LifecycleState.STOPPED)  # and its container runs
+    engine.looked_at = ask
+    try:
+        ContainerWatch(cloud).look()
+        row = cloud.get("instance", own)
+        assert (engine.state(name), row.state, row.hidden["action"]) == (RunState.RUNNING, "STARTING", "START")
     finally:
         cloud.close()

@@ -95,8 +95,9 @@ def launch(cloud: CloudState, ocid: str, effect: Effect) -> bool:
             code, message = (
                 (error.code, error.message) if isinstance(error, ApiError) else ("InternalError", str(error))
             )
-            cloud.end_work(instance.hidden["work_request"], errors=((code, message),))
-            cloud.set_state("instance", ocid, LifecycleState.TERMINATING)
+            with cloud.store.transaction():
+                cloud.end_work(instance.hidden["work_request"], errors=((code, message),))
+                cloud.set_state("instance", ocid, LifecycleState.TERMINATING)
             finish_termination(cloud, ocid)
             return False
         with cloud.store.transaction():
@@ -274,6 +275,7 @@ def _replace(cloud: CloudState, ocid: str, effect: Effect) -> None:
         if not instance.hidden.get("replacing") or instance.state == LifecycleState.TERMINATING:
             return
         stopped = instance.hidden["replacing"]["state"] == LifecycleState.STOPPED
+        errors: tuple[tuple[str, str], ...] = ()
         work_request = instance.hidden.get("replacement_work_request", "")
         try:
             cloud.engine.terminate(instance.hidden["name"])
@@ -289,13 +291,13 @@ def _replace(cloud: CloudState, ocid: str, effect: Effect) -> None:
             code, message = (
                 (error.code, error.message) if isinstance(error, ApiError) else ("InternalError", str(error))
             )
-            cloud.end_work(work_request, errors=((code, message),))
+            errors = ((code, message),)
             _roll_back(cloud, ocid)
         else:
             _end_replacement(cloud, ocid, dead=effect.dead)
         if stopped:
             cloud.engine.stop(instance.hidden["name"])
-        sync_state(cloud, ocid, work_request=work_request)
+        sync_state(cloud, ocid, work_request=work_request, errors=errors)
 
 
 def _end_replacement(cloud: CloudState, ocid: str, *, dead: bool) -> None:
@@ -377,6 +379,8 @@ def sync_state(
         fresh = cloud.get("instance", ocid)
         if fresh.state == LifecycleState.TERMINATING:
             return
+        if by_itself and fresh.state not in (LifecycleState.RUNNING, LifecycleState.STOPPED):
+            return  # a request has come since the caller has looked, and its own work shows how it ends
         fresh.hidden.pop("action", None)
         # A request may have stopped it since the caller has looked at the containers.
         by_request = fresh.state == LifecycleState.STOPPED and not fresh.hidden.get("stopped_by_itself")

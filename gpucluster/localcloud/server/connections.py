@@ -28,13 +28,17 @@ class Bounds:
     """What a client may take.
 
     Args:
-        request_seconds: from the begin of a connection, or from the last answer on it, to the end of a request.
+        request_seconds: from the begin of a connection to the end of its first request.
+        idle_seconds: from an answer to the end of the next request on the same connection. More than any client waits
+            between two requests: oci's retries wait up to 30 s, and a connection that is closed at the same moment
+            would end the last of them with an error of the network instead of the refusal.
         answer_seconds: a client may read nothing of an answer for so long.
         connections: of all clients.
         of_a_client: connections of one address. Those of this machine have no such bound: it has no users to separate.
     """
 
     request_seconds: float = 30.0
+    idle_seconds: int = 120
     answer_seconds: float = 60.0
     connections: int = 4096
     of_a_client: int = 256
@@ -128,7 +132,7 @@ class _Connection(H11Protocol):
         if not self._all.admit(self, self._address):
             transport.abort()
             return
-        self._wait_for_request()
+        self._wait_for_request(self._all.bounds.request_seconds)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """End all timers."""
@@ -177,9 +181,8 @@ class _Connection(H11Protocol):
                 self._request_timer = None
             self._all.waits(self, waits=False)
         elif self._request_timer is None:
-            self._wait_for_request()
+            self._wait_for_request(self._all.bounds.idle_seconds)
 
-    def _wait_for_request(self) -> None:
+    def _wait_for_request(self, seconds: float) -> None:
         self._all.waits(self, waits=True)
-        seconds = self._all.bounds.request_seconds
         self._request_timer = self.loop.call_later(seconds, self.abort, f"no whole request came within {seconds:.0f} s")

@@ -115,8 +115,8 @@ class InstanceEndpoints:
         listener = gateway_socket(address, _ANY_PORT)
         config = uvicorn.Config(
             application, log_config=None, access_log=False, lifespan="off", server_header=False,
-            timeout_graceful_shutdown=1, timeout_keep_alive=5, ssl_certfile=certificate,
-            http=self._connections.protocol(), ws="none",
+            timeout_graceful_shutdown=1, timeout_keep_alive=self._connections.bounds.idle_seconds,
+            ssl_certfile=certificate, http=self._connections.protocol(), ws="none",
         )  # fmt: skip
         server = _QuietServer(config)
         task = asyncio.create_task(server.serve(sockets=[listener]))

@@ -97,7 +97,7 @@ async def serve(cloud: CloudState, authority: PrincipalAuthority, listener: sock
         http=connections.protocol(),
         ws="none",
         timeout_graceful_shutdown=_GRACE,
-        timeout_keep_alive=30,
+        timeout_keep_alive=connections.bounds.idle_seconds,
     )
     listener.listen(512)
     endpoint = f"http://127.0.0.1:{port}"

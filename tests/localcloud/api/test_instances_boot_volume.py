@@ -132,8 +132,12 @@ def test_a_failure_brings_the_old_volume_back(api: Api, instance: Any) -> None:
     work = replace(api, instance, image(api).id)
     assert ended(api, work) == "FAILED"
     assert [each.message for each in api.work.list_work_request_errors(work).data] == ["The volume failed."]
-    now = api.wait(api.compute.get_instance, instance.id, "RUNNING")
-    assert (now.image_id, now.source_details.image_id) == (instance.image_id, instance.image_id)
+    now = api.compute.get_instance(instance.id).data
+    assert (now.lifecycle_state, now.image_id, now.source_details.image_id) == (
+        "RUNNING",
+        instance.image_id,
+        instance.image_id,
+    ), "the work request had ended"
     assert [ocid for ocid, state in volumes(api, instance).items() if state == "AVAILABLE"] == [old]
 
 

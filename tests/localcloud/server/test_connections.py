@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Itera
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
+import oci
 import pytest
 import uvicorn
 
@@ -59,7 +60,7 @@ async def serving(bounds: Bounds) -> AsyncIterator[Callable[[], Awaitable[Client
     port = listener.getsockname()[1]
     protocol = Connections(bounds).protocol()
     config = uvicorn.Config(
-        application, http=protocol, ws="none", log_config=None, lifespan="off", timeout_keep_alive=60
+        application, http=protocol, ws="none", log_config=None, lifespan="off", timeout_keep_alive=bounds.idle_seconds
     )
     server = _Server(config)
     task = asyncio.create_task(server.serve(sockets=[listener]))
@@ -110,7 +111,7 @@ OK = b"HTTP/1.1 200 OK yes"
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nX-Slow: ", POST, ASK + b"GET /again HT"], ids=str)
 def test_a_request_must_end_in_time(sent: bytes) -> None:
     async def attack(loop: _Loop) -> None:
-        async with serving(Bounds(request_seconds=1000)) as connect:
+        async with serving(Bounds(request_seconds=1000, idle_seconds=1000)) as connect:
             client = await connect()
             client[1].write(sent)
             if sent.startswith(ASK):
@@ -120,6 +121,22 @@ def test_a_request_must_end_in_time(sent: bytes) -> None:
             assert await closed(client)
 
     run(attack)
+
+
+def test_a_connection_waits_longer_for_a_further_request_than_any_client_pauses() -> None:
+    longest = oci.retry.DEFAULT_RETRY_STRATEGY.max_wait_between_calls_seconds
+
+    async def pause(loop: _Loop) -> None:
+        async with serving(Bounds()) as connect:
+            client = await connect()
+            for _ in range(3):
+                client[1].write(ASK)
+                assert await answer(client) == OK
+                await seen_by(connect)
+                loop.ahead += longest + 1
+
+    run(pause)
+    assert Bounds().idle_seconds > 2 * longest
 
 
 def test_one_byte_at_a_time_does_not_win_time() -> None:
