@@ -69,8 +69,14 @@ def test_apply_killed_in_terraform_leaves_a_state_from_which_the_next_goes_on(si
     run = site.start("apply")
     read_until(run, "oci_core_vcn")
     kill(run)
-    status = site.good(*STATUS)
-    assert status["state"] == "partial", status
+    status: dict[str, Any] = {}
+
+    def there_is_something() -> bool:
+        status.update(site.good(*STATUS))
+        return bool(status["state"] == "partial")
+
+    # Terraform has said what it makes before it asks the cloud for it, and works on.
+    site.until("the cloud has something of the cluster", there_is_something)
     assert status["running"] is None
     assert (status["last_change"]["status"], status["last_change"]["phase"]) == ("killed", "terraform")
     assert status["pending"], status
