@@ -175,8 +175,13 @@ def test_a_pod_that_waits_brings_a_node_and_runs_there(site: KubernetesSite, ima
     found = site.get("node", node)
     assert found["metadata"]["labels"]["gpucluster.io/elastic"] == "true"
     assert found["status"]["allocatable"][GPU] == "8"
-    assert [taint["key"] for taint in found["spec"]["taints"]] == [GPU]
     assert found["spec"]["providerID"].startswith("oci://ocid1.instance.")
+    # Pods tolerate that a node is not ready for some minutes, so one may run before that taint is taken away.
+    until(
+        "the node has the taint of GPUs alone",
+        lambda: [taint["key"] for taint in site.get("node", node)["spec"]["taints"]] == [GPU],
+        site,
+    )
     status = json.loads(said(site, "status", "--output", "json"))
     assert (status["scheduler"], status["healthy"]) == ("kubernetes", True)
     until("the autoscaler has seen it", lambda: "1 allocated" in said(site, "status"), site)
