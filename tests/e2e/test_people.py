@@ -28,8 +28,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.story, pytest.mark.timeout(2 * PATIEN
 CONTROLLER, NODE = "folk-controller", "compute-1"
 HOSTS = (CONTROLLER, NODE)
 SUFFIX = "dc=folk,dc=local"
-#: Once a week, and not in these hours: of backups that a timer makes, the tests know nothing.
-SCHEDULE = f"{datetime.now(UTC) + timedelta(days=3):%a} 04:00"
 CLUSTER_YML = f"""\
 version: 1
 name: folk
@@ -53,7 +51,7 @@ slurm:
   qos: {{urgent: {{priority: 9, preempts: [normal]}}}}
   accounts:
     vision: {{fairshare: 3, qos: [normal, urgent], limits: {{cpu_hours: 1000}}, users: [alice]}}
-backup: {{certificate: backup.pem, schedule: "{SCHEDULE}", keep: 2}}
+backup: {{certificate: backup.pem, schedule: "{{day}} 04:00", keep: 2}}
 users:
   people:
     - {{name: alice, full_name: Alice Example, generate_key: true}}
@@ -97,7 +95,8 @@ class Folk(Site):
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[Folk]:
-    with Folk(CLUSTER_YML) as made:
+    # Once a week, and not in these hours: of backups that the timer makes, the tests know nothing.
+    with Folk(CLUSTER_YML.replace("{day}", f"{datetime.now(UTC) + timedelta(days=3):%a}")) as made:
         assert isinstance(made, Folk)
         argv = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=backup"]
         argv += ["-keyout", "backup_key.pem", "-out", "backup.pem"]
