@@ -49,7 +49,10 @@ def image(site: KubernetesSite) -> str:
 
 
 def until(what: str, holds: Callable[[], object], site: KubernetesSite) -> None:
-    """Wait; a failure shows what the autoscaler has done. A node that a pod waits for takes a minute and more."""
+    """Wait; a failure shows what the autoscaler has done. A node that a pod waits for takes a minute and more.
+
+    A command of the condition that fails means "not yet", as in `Site.until`.
+    """
     units = ("-u", "gpucluster-autoscaler", "-u", "gpucluster-join")
     wait_for(
         what,
@@ -57,6 +60,7 @@ def until(what: str, holds: Callable[[], object], site: KubernetesSite) -> None:
         patience=3 * PATIENCE_S,
         interval=0.5,
         state=lambda: site.on(site.controller, "journalctl", *units, "-n", "60"),
+        ignore=AssertionError,
     )
 
 

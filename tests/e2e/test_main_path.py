@@ -529,14 +529,14 @@ def test_a_verify_that_is_stopped_leaves_neither_a_job_nor_a_file(site: Site) ->
     site.root(CONTROLLER, drain.format("drain"))
     for killed in (True, False):
         run = site.start("verify")
-        wait_for("its job waits for the nodes", jobs)
+        site.until("its job waits for the nodes", jobs)
         if killed:
             kill(run)
         else:
             run.send_signal(signal.SIGINT)
             assert "Traceback" not in rest_of(run)
             assert run.returncode == 130
-        wait_for("all of it is gone", lambda: left() == "", state=left)
+        wait_for("all of it is gone", lambda: left() == "", interval=0.5, state=left, ignore=AssertionError)
     site.root(CONTROLLER, drain.format("resume").removesuffix(" reason=test"))
 
 
