@@ -55,10 +55,9 @@ class Machine:
     @classmethod
     def of(cls, sold: Mapping[str, Any]) -> Machine:
         """Of a record with these names; what it lacks is 0."""
-        size = (float(sold.get(name) or 0) for name in ("ocpus", "memory_gb"))
-        return cls(
-            str(sold.get("shape", "")), int(sold.get("gpus") or 0), *size, preemptible=bool(sold.get("preemptible"))
-        )
+        ocpus, memory_gb = (float(sold.get(name) or 0) for name in ("ocpus", "memory_gb"))
+        shape, gpus = str(sold.get("shape", "")), int(sold.get("gpus") or 0)
+        return cls(shape, gpus, ocpus, memory_gb, preemptible=bool(sold.get("preemptible")))
 
 
 @dataclass(frozen=True)
