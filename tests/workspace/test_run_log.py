@@ -30,7 +30,7 @@ from gpucluster.errors import (
 from gpucluster.events import Event, ignore
 from gpucluster.paths import ClusterPaths, write_private
 from gpucluster.workspace.run import run
-from gpucluster.workspace.run_log import MAX_RUNS, RunLog, RunStatus, holder, lock, read_runs
+from gpucluster.workspace.run_log import MAX_RUNS, RunLog, RunStatus, holder, lock, read_runs, records
 
 HOLDER = """
 import sys
@@ -207,6 +207,13 @@ def test_what_was_refused_before_it_changed_anything_is_not_a_change(
     refused = error is not ToolError and phase in ("", "terraform")
     assert runs.last["status"] == ("refused" if refused else "failed")
     assert runs.last_change["command"] == ("apply" if refused else "restore")
+
+
+def test_runs_that_begin_in_the_same_second_stay_in_their_order(paths: ClusterPaths) -> None:
+    commands = [f"command-{number}" for number in range(10)]
+    for command in commands:
+        RunLog(paths, command).close(RunStatus.SUCCESS)
+    assert [record["command"] for record in records(paths)] == commands[::-1]
 
 
 def test_many_plans_do_not_push_the_last_change_out_of_the_log(paths: ClusterPaths) -> None:
