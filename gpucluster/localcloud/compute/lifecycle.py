@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from gpucluster.errors import GpuClusterError
 from gpucluster.localcloud.compute import attachments, machine_gpus
 from gpucluster.localcloud.compute.addresses import engine_network
-from gpucluster.localcloud.compute.custom_images import remove_unused
+from gpucluster.localcloud.compute.custom_images import USES, remove_unused
 from gpucluster.localcloud.compute.image_catalogue import BASE_USER
 from gpucluster.localcloud.compute.launching import boot_rows
 from gpucluster.localcloud.engine.link_local import METADATA_ADDRESS
@@ -179,8 +179,15 @@ def finish_termination(cloud: CloudState, ocid: str) -> None:
     instance = cloud.get("instance", ocid)
     cloud.engine.terminate(instance.hidden["name"])
     attachments.release(cloud, ocid)
-    remove_unused(cloud, without=ocid)
     keep = instance.hidden.get("preserve_boot_volume", False)
+    with cloud.locked(USES):
+        remove_unused(cloud, without=ocid)
+        _record_termination(cloud, instance, keep=keep)
+
+
+def _record_termination(cloud: CloudState, instance: Resource, *, keep: bool) -> None:
+    """Set an instance and all that goes with it to gone. `keep` the boot volume."""
+    ocid = instance.id
     with cloud.store.transaction():
         for part in _PARTS:
             kept = part.kind == "bootvolume" and keep
@@ -198,8 +205,9 @@ def finish_termination(cloud: CloudState, ocid: str) -> None:
         cloud.set_state("instance", ocid, LifecycleState.TERMINATED, gone=True)
         cloud.end_work(instance.hidden["work_request"], errors=(("Terminated", "The instance was terminated"),))
         cloud.end_work(instance.hidden.get("end_work_request", ""), action=WorkAction.DELETED)
-    if instance.hidden["pool"]:
-        cloud.member_lost(instance.hidden["pool"])
+        if instance.hidden["pool"]:
+            # With the row of the instance: nobody finds a pool that lacks a member and is RUNNING nevertheless.
+            cloud.member_lost(instance.hidden["pool"])
 
 
 def run_action(cloud: CloudState, ocid: str, work_request: str) -> None:
