@@ -349,12 +349,13 @@ def _roll_back(cloud: CloudState, ocid: str) -> None:
 
 def start_stopped(cloud: CloudState, ocid: str) -> None:
     """Start the container of an instance that should run, and bring its row up to date. The caller holds its lock."""
+    before = cloud.get("instance", ocid)
     try:
-        cloud.engine.start(cloud.get("instance", ocid).hidden["name"])
+        cloud.engine.start(before.hidden["name"])
         attachments.restore(cloud, ocid)
     except GpuClusterError as error:
         log.error("can't start %s: %s", ocid, error)
-    sync_state(cloud, ocid)
+    sync_state(cloud, ocid, before=before)
 
 
 def sync_state(
@@ -362,6 +363,7 @@ def sync_state(
     ocid: str,
     *,
     by_itself: bool = False,
+    before: Resource | None = None,
     work_request: str = "",
     errors: tuple[tuple[str, str], ...] = (),
 ) -> None:
@@ -370,6 +372,8 @@ def sync_state(
     Args:
         by_itself: no caller has asked the API for a change of state. The next start of the server boots such an
             instance if it is stopped: a restart of this machine stops the containers, too.
+        before: the row as a caller that no request has asked has found it. A request that has come since is left alone:
+            its own work shows how it ends.
         work_request: ends with the change, and with these errors: who waits for it then finds the state, too.
     """
     instance = cloud.get("instance", ocid)
@@ -378,8 +382,9 @@ def sync_state(
         container_state = RunState.RUNNING  # a dead instance looks like a running one
     if container_state == RunState.ABSENT:
         log.error("the container of %s (%s) is gone", instance.body["displayName"], ocid)
-        cloud.end_work(work_request, action=WorkAction.UPDATED, errors=errors)
-        cloud.set_state("instance", ocid, LifecycleState.TERMINATING)
+        with cloud.store.transaction():
+            cloud.end_work(work_request, action=WorkAction.UPDATED, errors=errors)
+            cloud.set_state("instance", ocid, LifecycleState.TERMINATING)
         finish_termination(cloud, ocid)
         return
     with cloud.store.transaction():
@@ -389,6 +394,8 @@ def sync_state(
             return
         if by_itself and fresh.state not in (LifecycleState.RUNNING, LifecycleState.STOPPED):
             return  # a request has come since the caller has looked, and its own work shows how it ends
+        if before is not None and _asked(fresh) != _asked(before):
+            return
         fresh.hidden.pop("action", None)
         # A request may have stopped it since the caller has looked at the containers.
         by_request = fresh.state == LifecycleState.STOPPED and not fresh.hidden.get("stopped_by_itself")
@@ -397,3 +404,8 @@ def sync_state(
         cloud.set_state(
             "instance", ocid, LifecycleState.RUNNING if container_state == RunState.RUNNING else LifecycleState.STOPPED
         )
+
+
+def _asked(instance: Resource) -> tuple[str, object, object]:
+    """What changes where a request asks for another state."""
+    return instance.state, instance.hidden.get("action"), instance.hidden.get("replacing")
