@@ -142,7 +142,9 @@ class RunLog:
 
     def __init__(self, paths: ClusterPaths, command: str) -> None:
         now = datetime.now(UTC)
-        self.run_id = f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+        # Names are sorted to find the newest run, and a command that is refused takes less than a second: so the
+        # microsecond follows, in five digits, and a random one.
+        self.run_id = f"{now:%Y%m%dT%H%M%S}-{now.microsecond:05x}{secrets.randbelow(16):x}"
         self._file = paths.runs / f"{self.run_id}.json"
         self._record: dict[str, Any] = {
             "run": self.run_id,

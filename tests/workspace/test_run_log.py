@@ -30,7 +30,7 @@ from gpucluster.errors import (
 from gpucluster.events import Event, ignore
 from gpucluster.paths import ClusterPaths, write_private
 from gpucluster.workspace.run import run
-from gpucluster.workspace.run_log import MAX_RUNS, RunLog, RunStatus, holder, lock, read_runs
+from gpucluster.workspace.run_log import MAX_RUNS, RunLog, RunStatus, holder, lock, read_runs, records
 
 HOLDER = """
 import sys
@@ -207,6 +207,15 @@ def test_what_was_refused_before_it_changed_anything_is_not_a_change(
     refused = error is not ToolError and phase in ("", "terraform")
     assert runs.last["status"] == ("refused" if refused else "failed")
     assert runs.last_change["command"] == ("apply" if refused else "restore")
+
+
+def test_runs_of_the_same_second_are_in_their_order(paths: ClusterPaths) -> None:
+    begun = []
+    for _ in range(20):
+        log = RunLog(paths, "apply")
+        log.close(RunStatus.SUCCESS)
+        begun.append(log.run_id)
+    assert [record["run"] for record in records(paths)] == begun[::-1]
 
 
 def test_many_plans_do_not_push_the_last_change_out_of_the_log(paths: ClusterPaths) -> None:
