@@ -120,6 +120,7 @@ def test_baked_nodes_get_no_key_of_ours(api: Api) -> None:
     instance_id, _ = site.cloud(public_key="ssh-ed25519 BBBB daemon").launch("compute", "compute-e1", 1, "token-2")
     assert "BBBB" not in api.compute.get_instance(instance_id).data.metadata["ssh_authorized_keys"]
     assert site.cloud().terminate(instance_id)
+    api.wait(api.compute.get_instance, instance_id, "TERMINATED")  # the next test counts elastic instances
 
 
 def test_the_same_token_is_the_same_instance_and_the_name_of_a_living_one_is_taken(site: Site) -> None:
