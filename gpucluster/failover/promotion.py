@@ -211,5 +211,8 @@ class Promotion:
 
 
 def _slurm_answers() -> bool:
-    ended = programs.call(["scontrol", "ping"], seconds=30.0)
+    try:
+        ended = programs.call(["scontrol", "ping"], seconds=30.0)
+    except Failed:
+        return False  # slurmctld listens before it answers, and the ping waits as long for it
     return ended.returncode == 0 and "UP" in ended.stdout

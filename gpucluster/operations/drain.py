@@ -243,7 +243,7 @@ class Draining:
         earlier boot. If it does not answer in time, or Slurm does not, the checks report it."""
 
         def all_answer() -> bool:
-            nodes = self._nodes()
+            nodes = self._with_retries(self._nodes)
             return all(nodes[name].answers for name in names if name in nodes)
 
         with suppress(GpuClusterError):

@@ -33,6 +33,9 @@ from gpucluster.text import printable
 LINES, MOST_LINES = 1000, 100_000
 #: Seconds for each host; the hosts of a job are asked at the same time.
 _TIMEOUT = 60.0
+#: For each of both answers of Slurm about a job, less than its programs wait for one (MessageTimeout is 30): the
+#: queue is asked where the accounting hangs, too.
+_SLURM_SECONDS = 25.0
 #: Seconds after the end of a job in which its hosts still clean up.
 _AFTER_S = 60
 #: Hosts of one job that are asked. Lines of more hosts are too many to read.
@@ -282,9 +285,11 @@ class HostLogs:
         fields = "JobIDRaw,State,NodeList,Submit,Start,End"
         sacct = ["sacct", "-X", "-n", "-P", "-j", job, f"--format={fields}"]
         squeue = ["squeue", "-h", "-j", job, "-o", "%A|%T|%N|%V|%S|"]
-        script = f"export SLURM_TIME_FORMAT=%s TZ=UTC; {shlex.join(sacct)}; {shlex.join(squeue)} || true"
-        command = f"sudo -n sh -c {shlex.quote(f'timeout 30 sh -c {shlex.quote(script)}')}"
-        done = self._controller.ask(command, timeout=_TIMEOUT)
+        limit = f"timeout {_SLURM_SECONDS:g}"
+        script = (
+            f"export SLURM_TIME_FORMAT=%s TZ=UTC; {limit} {shlex.join(sacct)}; {limit} {shlex.join(squeue)} || true"
+        )
+        done = self._controller.ask(f"sudo -n sh -c {shlex.quote(script)}", timeout=_TIMEOUT)
         for line in done.stdout.splitlines():
             row = line.split("|")
             if len(row) >= _JOB_FIELDS and row[0].isdigit():

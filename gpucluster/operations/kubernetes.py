@@ -333,11 +333,13 @@ class ControlPlaneClient:
         so."""
 
         def all_ready() -> bool:
-            nodes = self.nodes()
+            try:
+                nodes = self.nodes()
+            except GpuClusterError:
+                return False  # it is asked again
             return all(nodes[name].ready == "True" for name in names if name in nodes)
 
-        with suppress(GpuClusterError):
-            wait_until(all_ready, _READY_WITHIN_S, _POLL_S)
+        wait_until(all_ready, _READY_WITHIN_S, _POLL_S)
 
     @contextmanager
     def _connect(self) -> Iterator[RemoteConversation]:

@@ -142,8 +142,7 @@ class RunLog:
 
     def __init__(self, paths: ClusterPaths, command: str) -> None:
         now = datetime.now(UTC)
-        # Names are sorted to find the newest run, and a command that is refused takes less than a second: so the
-        # microsecond follows, in five digits, and a random one.
+        # Names have the order of the runs, also of those that begin in the same second.
         self.run_id = f"{now:%Y%m%dT%H%M%S}-{now.microsecond:05x}{secrets.randbelow(16):x}"
         self._file = paths.runs / f"{self.run_id}.json"
         self._record: dict[str, Any] = {

@@ -17,10 +17,12 @@ from pathlib import Path
 
 import pytest
 
+from gpucluster.node_agent.kubernetes.faults import DEAD, explained
+from gpucluster.node_agent.kubernetes.kubectl import ADMIN
 from tests.e2e.kubernetes_site import KubernetesSite, pod
 from tests.e2e.site_harness import PATIENCE_TO_BUILD_S
 from tests.kubernetes_sources import RELEASE, mirror
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(PATIENCE_TO_BUILD_S)]
 
@@ -98,11 +100,15 @@ def test_a_namespace_that_does_not_end_is_reported_and_hinders_no_apply(kubernet
     kubernetes.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": held})
     kubernetes.kubectl("delete", "namespace", "stuck", "--wait=false")
     try:
-        kubernetes.until(
+        # Parts of the control plane may start again beside it, see above.
+        problem = wait_for(
             "the object that holds the namespace is named",
-            lambda: any("example.com/gone" in str(each) for each in _problems(kubernetes)),
+            lambda: next((each for each in _problems(kubernetes) if "example.com/gone" in str(each)), None),
+            interval=0.5,
+            state=kubernetes._state,
         )
-        assert "namespace stuck does not end" in _problems(kubernetes)[0]["message"]
+        assert problem is not None
+        assert "namespace stuck does not end" in problem["message"]
         kubernetes.good("apply")
     finally:
         kubernetes.kubectl("patch", "configmap", "held", "--namespace=stuck", "--type=merge",
@@ -197,7 +203,8 @@ def _fill(site: KubernetesSite, space: str) -> str:
         )
         if "space exceeded" in done.stderr:
             return "etcd is full"
-        assert done.returncode == 0, done.stderr
+        # On a busy disk etcd may give no answer in time.
+        assert done.returncode == 0 or explained(done.stderr, done.returncode, ADMIN).kind == DEAD, done.stderr
     return "etcd takes everything"
 
 

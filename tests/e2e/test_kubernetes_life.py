@@ -54,6 +54,8 @@ def test_a_restore_brings_objects_back_and_forgets_later_ones(kubernetes: Kubern
     with kubernetes.namespace() as space:
         here = f"--namespace={space}"
         kubernetes.kubectl("create", MAP, "kept", here, "--from-literal=word=before")
+        # What is on its way out would be counted before, and be gone afterwards.
+        kubernetes.until("namespaces of earlier tests are gone", lambda: _namespaces_of_tests(kubernetes) == {space})
         made = kubernetes.good("backup", str(file))
         assert made["kubernetes_objects"] > 0
         assert file.stat().st_mode & 0o077 == 0
@@ -69,3 +71,8 @@ def test_a_restore_brings_objects_back_and_forgets_later_ones(kubernetes: Kubern
         kubernetes.apply(pod("after", space, min(kubernetes.nodes()), "sleep", "infinity"))
         kubernetes.await_ready(space)
     kubernetes.until("the control plane is well again", lambda: kubernetes.run("kubernetes", "status")[0] == 0)
+
+
+def _namespaces_of_tests(site: KubernetesSite) -> set[str]:
+    names = {each["metadata"]["name"] for each in site.get("namespaces")["items"]}
+    return {name for name in names if name.startswith("test-")}

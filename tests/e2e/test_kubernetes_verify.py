@@ -104,12 +104,17 @@ def _image(kubernetes: KubernetesSite, folder: Path, by_node: dict[str, float]) 
 
 
 def _offer_gpus(kubernetes: KubernetesSite, node: str, number: int) -> None:
-    """As the program on the controller does it for emulated devices."""
-    found = kubernetes.get("node", node)
-    for each in ("capacity", "allocatable"):
-        found["status"][each].pop(GPU, None)
-        found["status"][each] |= {GPU: str(number)} if number else {}
-    kubernetes.kubectl("replace", f"--raw=/api/v1/nodes/{node}/status", "--filename=-", stdin=json.dumps(found))
+    """As the program on the controller does it for emulated devices: again, if kubelet has changed it meanwhile."""
+
+    def taken() -> bool:
+        found = kubernetes.get("node", node)
+        for each in ("capacity", "allocatable"):
+            found["status"][each].pop(GPU, None)
+            found["status"][each] |= {GPU: str(number)} if number else {}
+        kubernetes.kubectl("replace", f"--raw=/api/v1/nodes/{node}/status", "--filename=-", stdin=json.dumps(found))
+        return True
+
+    kubernetes.until(f"{node} offers {number} GPUs", taken)
 
 
 def test_nccl_is_measured_on_each_node_by_a_pod_and_the_slow_one_is_found(

@@ -78,7 +78,8 @@ def test_ctrl_c_ends_snakemake_and_its_jobs(site: Site) -> None:
         running.wait()
     assert "Terminating processes on user request" in printed
     site.until("the job has ended", lambda: not site.as_alice("squeue --noheader --me"))
-    last = "sacct --noheader --allocations --format=State | tail -n 1"
+    # By itself it lists the jobs since midnight.
+    last = "sacct --noheader --allocations --starttime=now-1day --format=State | tail -n 1"
     site.until("the accounting knows it", lambda: "CANCELLED" in site.as_alice(last))
 
 

@@ -19,7 +19,7 @@ from tests.e2e.built_slurm import (
     to_cache,
     version_of,
 )
-from tests.e2e.site_harness import NETWORK, Site, container_of, containers
+from tests.e2e.site_harness import NETWORK, Site, container_names, container_of, containers
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.e2e, pytest.mark.story, pytest.mark.timeout(2 * SECONDS)]
@@ -61,9 +61,13 @@ def _until_alone(site: Site) -> None:
 
 def test_a_newer_system_on_the_nodes_has_the_same_release(site: Site) -> None:
     applied = site.start("apply")
-    wait_for("the controller is launched", lambda: containers(site.home) or applied.poll() is not None)
-    controller = containers(site.home)[0]
-    from_cache(controller)
+    # Nodes are launched at the same time.
+    launched = f"gpucluster-{CONTROLLER}-"
+    wait_for(
+        "the controller is launched",
+        lambda: any(name.startswith(launched) for name in container_names(site.home)) or applied.poll() is not None,
+    )
+    from_cache(container_of(site, CONTROLLER))
     said, _ = applied.communicate(timeout=SECONDS)
     assert applied.returncode == 0, said[-3000:]
     to_cache(container_of(site, CONTROLLER))

@@ -84,6 +84,7 @@ def accounted_jobs(site: Site) -> set[str]:
         lambda: site.root(CONTROLLER, f"{ACCOUNTED} || true"),
         interval=0.5,
         state=site._state,
+        ignore=AssertionError,
     )
     return {line.split("|")[0] for line in rows.splitlines()}
 
@@ -187,7 +188,7 @@ def test_a_change_without_an_apply_reaches_the_standby(site: Site) -> None:
 def test_it_goes_on_after_a_controller_that_is_lost_and_a_command_that_is_killed(site: Site) -> None:
     """The instance in service is gone, and the first failover is killed when the volume moves."""
     running, waiting = queue(site)
-    wait_for("Slurm has written its queue", lambda: site.has_saved(CONTROLLER, waits_for(running)), interval=0.5)
+    site.until("Slurm has written its queue", lambda: site.has_saved(CONTROLLER, waits_for(running)))
     known = accounted_jobs(site)
     api = Api(site.home, engine="podman")
     first, second = instances(site)
@@ -233,7 +234,7 @@ def test_the_standby_goes_on_by_itself_when_the_controller_loses_its_network(sit
     site.root(STANDBY, f"rm {watching.PAUSE}")
     site.root(CONTROLLER, f"systemctl start {watching.SHUTDOWN}")
     running, waiting = queue(site)
-    wait_for("Slurm has written its queue", lambda: site.has_saved(CONTROLLER, waits_for(running)), interval=0.5)
+    site.until("Slurm has written its queue", lambda: site.has_saved(CONTROLLER, waits_for(running)))
     known = accounted_jobs(site)
     old, new = container_of(site, CONTROLLER), container_of(site, STANDBY)
     api = Api(site.home, engine="podman")

@@ -155,6 +155,19 @@ def test_the_generated_permissions_are_enough_to_go_on(site: Site) -> None:
     assert site.events == []
 
 
+def test_a_slurmctld_that_is_slow_at_first_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """slurmctld listens before it answers: a ping then waits for its answer until it is ended."""
+    answers = ["", "Slurmctld(primary) at x is DOWN", "Slurmctld(primary) at x is UP"]
+
+    def call(argv: Any, *_text: str, **_how: Any) -> Any:
+        if printed := answers.pop(0):
+            return programs.Completed(argv, 0, printed, "")
+        raise Failed("scontrol did not answer within 30 s")
+
+    monkeypatch.setattr(programs, "call", call)
+    assert [promotion._slurm_answers() for _ in range(3)] == [False, False, True]
+
+
 def test_with_a_tag_it_stops_what_carries_it_and_nothing_else(site: Site) -> None:
     """The permissions of `iam.tag`."""
     api, settings = site.api, site.settings

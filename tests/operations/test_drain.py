@@ -128,10 +128,14 @@ def test_a_node_on_another_machine_is_awaited_until_its_slurmd_answers(
 ) -> None:
     monkeypatch.setattr(drain, "_POLL", 0.01)
     looks = tmp_path / "looks"
-    script = f"echo >> {looks}; [ $(wc -l < {looks}) -gt 2 ] && echo 'c-1|idle|none' || echo 'c-1|idle*|none'"
+    # Slurm gives no answer to the second question: it is asked again.
+    script = (
+        f"echo >> {looks}; n=$(wc -l < {looks}); [ $n -ne 2 ] || exit 1; "
+        "[ $n -gt 3 ] && echo 'c-1|idle|none' || echo 'c-1|idle*|none'"
+    )
     late = draining_through("/bin/sh", "-c", script, on_event=events.append)
     late.await_answers(["c-1", "unheard-of"])
-    assert looks.read_text().count("\n") == 3
+    assert looks.read_text().count("\n") == 4
     # The checks report what is wrong.
     monkeypatch.setattr(drain, "_ANSWERS_WITHIN", 0.05)
     draining_through("/bin/sh", "-c", "echo 'c-1|idle*|none'", on_event=events.append).await_answers(["c-1"])

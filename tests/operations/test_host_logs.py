@@ -4,17 +4,22 @@ proves nothing of journalctl or Slurm; tests/e2e/test_main_path.py has the real 
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import subprocess
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
 from gpucluster.errors import InputError, ToolError
+from gpucluster.operations import host_logs
 from gpucluster.operations.host_logs import HostLogs, JobLines, LogFilter, is_job, is_run
 from gpucluster.process import Completed
 from gpucluster.spec import loads
 from tests.doubles.controller import Asked, ControllerDouble, said
 from tests.spec.spec_texts import LOCAL, MINIMAL
+from tests.waiting import PATIENCE_S
 
 ROW = "12|COMPLETED|compute-[1-2]|1000|1010|1100\n"
 FIRST, SECOND = "2026-11-29T01:00:00.000001+00:00 compute-1 a[1]: one", "2026-11-29T01:00:00.000002+00:00 x b[1]: two"
@@ -91,6 +96,35 @@ def test_a_job_that_waits_has_no_hosts_yet() -> None:
     asked: list[Asked] = []
     of_job(asked, row="12|PENDING||1000|Unknown|\n")
     assert [question.host for question in asked] == [None, None]
+
+
+#: Slurm's programs, and what stands before them: `timeout` ends sacct at once, which would never end.
+PROGRAMS = {
+    "sudo": 'shift; exec "$@"',
+    "timeout": 'shift; [ "$1" != sacct ] || exit 124; exec "$@"',
+    "sacct": "exec tail -f /dev/null",
+    "squeue": "echo '12|RUNNING|compute-1|1000|1010|'",
+}
+
+
+def test_the_queue_knows_a_job_where_the_accounting_hangs(tmp_path: Path) -> None:
+    """The command for the controller runs in a shell here."""
+    for name, script in PROGRAMS.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+
+    def answer(question: Asked) -> Completed:
+        if "sacct" not in question.command:
+            return said("")
+        argv = ["sh", "-c", question.command]
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+        return said(done.stdout, done.returncode)
+
+    times = logs(ControllerDouble(answer)).of_job("12", LogFilter()).times
+    assert (times.state, times.hosts) == ("RUNNING", ("compute-1",))
+    assert host_logs._SLURM_SECONDS < 30, "MessageTimeout of slurm.conf"
+    assert 2 * host_logs._SLURM_SECONDS < host_logs._TIMEOUT
 
 
 def test_an_expression_of_the_operator_and_that_of_the_job_must_both_match() -> None:

@@ -6,14 +6,16 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from gpucluster import process
 from gpucluster.errors import InputError, ToolError
-from gpucluster.events import Event
+from gpucluster.events import Event, ignore
 from gpucluster.node_agent.rules.reasons import CHANGED
+from gpucluster.operations import kubernetes
 from gpucluster.operations.kubernetes import ControlPlaneClient
 from gpucluster.operations.rpc import RemoteConversation
 from tests.controller.kubernetes.api_server import ApiServer, needs_api_server, running
@@ -44,6 +46,21 @@ def test_without_a_control_plane_the_error_names_what_makes_one(tmp_path: Path) 
         plane.drain({"--all": CHANGED}, 5)
     plane.drain({"n1": CHANGED}, 0)  # only a warning: the machine is removed in any case
     assert "without draining them" in str(events)
+
+
+def test_nodes_are_awaited_beyond_a_question_that_has_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = ["no answer", "False", "True", "never asked"]
+
+    def nodes() -> dict[str, Any]:
+        if (ready := answers.pop(0)) == "no answer":
+            raise ToolError("etcd on the controller gives no answer in time")
+        return {"n1": Mock(ready=ready)}
+
+    plane = ControlPlaneClient(Mock(), ignore)
+    monkeypatch.setattr(plane, "nodes", nodes)
+    monkeypatch.setattr(kubernetes, "_POLL_S", 0.01)
+    plane.await_answers(["n1"])
+    assert answers == ["never asked"]
 
 
 @pytest.mark.slow

@@ -23,8 +23,8 @@ FULL_SECONDS = 5
 #: Seconds for a question to slurmctld or slurmdbd, which may be starting.
 _SECONDS = 60.0
 _SINFO_TRIES, _SINFO_AGAIN_SECONDS = 3, 3.0
-# Records reach the database within a second or two.
-_RECORD_TRIES, _RECORD_AGAIN_SECONDS = 11, 0.5
+# Records reach the database within seconds, with much to do later.
+_RECORD_TRIES, _RECORD_AGAIN_SECONDS = 61, 0.5
 _COLUMNS = 3
 _TOPOLOGY = Path("/etc/slurm/topology.conf")
 _LEAF = re.compile(r"SwitchName=(\S+) Level=0 (?:\S+ )*?Nodes=(\S+)", re.ASCII)

@@ -68,6 +68,8 @@ _WORDINGS = (
     (r"\(Forbidden\)|forbidden:", FORBIDDEN, "{line}", ""),
 )
 _NO_FILE = re.compile(r"stat (\S+\.conf): no such file|no configuration has been provided|(\S+\.conf): no such file")
+#: Warnings, and what kubectl logs: a letter, then month and day.
+_LOGGED = re.compile(r"W|[IE]\d{4} ")
 _PREFIX = re.compile(r"^(error: |Error from server( \([A-Za-z]+\))?: |Unable to connect to the server: )+")
 _LONGEST = 400
 
@@ -80,9 +82,7 @@ def explained(error_output: str, status: int, file: str) -> KubectlFault:
         status: its exit status.
         file: the kubeconfig that it used.
     """
-    lines = [
-        line.strip() for line in error_output.splitlines() if line.strip() and not line.startswith(("W", "I0", "E0"))
-    ]
+    lines = [line.strip() for line in error_output.splitlines() if line.strip() and not _LOGGED.match(line)]
     whole = " ".join(lines) or error_output.strip()
     line = _PREFIX.sub("", lines[-1] if lines else error_output.strip() or f"kubectl ended with status {status}")[
         :_LONGEST

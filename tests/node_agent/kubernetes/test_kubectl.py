@@ -26,6 +26,11 @@ from gpucluster.node_agent.kubernetes.kubectl import Kubectl, checked_name
         ('Error from server (Conflict): Operation cannot be fulfilled on nodes "a": the object has been modified',
          faults.CONFLICT, "Operation cannot be fulfilled"),
         ("error: stat /etc/kubernetes/admin.conf: no such file or directory", faults.DEAD, "no control plane"),
+        *(
+            (f'Error from server (NotFound): nodes "x" not found\n{letter}{day} 23:59:59.000001    4711 x.go:6] text',
+             faults.NOT_FOUND, 'nodes "x" not found')
+            for letter in "IWE" for day in ("0101", "0930", "1001", "1231")
+        ),
         ("", faults.OTHER, "kubectl ended with status 7"),
     ],
 )  # fmt: skip
