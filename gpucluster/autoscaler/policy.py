@@ -64,6 +64,8 @@ class PoolPolicy:
         max_nodes: how many nodes may exist at once.
         compute_cluster_id: of an RDMA pool; no job spans two compute clusters.
         baked: new nodes boot into slurmd; otherwise `join.yml` configures them.
+        preemptible: its instances are preemptible: the cloud may end them at any time.
+        price_factor: what they cost of the price of their shape.
         machine: what is paid for a node and what Slurm counts of it, as `handover.billing` writes it.
         node: with Kubernetes, what a new node will be; None with Slurm.
     """
@@ -78,6 +80,8 @@ class PoolPolicy:
     instance_configuration_id: str
     compute_cluster_id: str | None = None
     baked: bool = False
+    preemptible: bool = False
+    price_factor: float = 1.0
     machine: Mapping[str, Any] = field(default_factory=dict)
     node: NewNode | None = None
 
@@ -254,6 +258,11 @@ class Policy:
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise InputError(f"the policy lacks or misspells {error}", where=where, hint=_HINT) from error
+
+    def price(self, pool: str) -> float | None:
+        """What an hour of a node of a pool costs; None if its shape has no price."""
+        price = self.prices.get(self.pools[pool].shape)
+        return None if price is None else price * self.pools[pool].price_factor
 
     def pool_of(self, node: str) -> str:
         """The pool that a node's name belongs to; empty if it belongs to none."""

@@ -148,6 +148,8 @@ def _pool_policy(name: str, pool: PoolSpec, output: PoolOutput, baked: bool) -> 
         "instance_configuration_id": output.instance_configuration_id,
         "compute_cluster_id": output.compute_cluster_id,
         "baked": baked,
+        "preemptible": pool.preemptible,
+        "price_factor": prices.PREEMPTIBLE_FACTOR if pool.preemptible else 1,
         "machine": billed_machine(pool),
     }
 

@@ -29,6 +29,7 @@ def billed_machine(machine: Machine) -> dict[str, Any]:
     node = shapes.slurm_node(shape, ocpus=machine.ocpus, memory_gb=machine.memory_gb, smt=smt)
     processors = math.prod(int(node[name] or 0) for name in ("Sockets", "CoresPerSocket", "ThreadsPerCore"))
     devices = len(mig.devices(machine.mig_parts, shape.gres_type or "")) or shape.gpus
+    sold |= {"preemptible": True} if machine.preemptible else {}
     return {**sold, "cpus": processors, "memory_mib": node["RealMemory"], "devices": devices}
 
 

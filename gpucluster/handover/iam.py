@@ -305,7 +305,8 @@ def _conditions(spec: ClusterSpec, right: Right) -> list[str]:
         return [right.condition]
     tag = f"target.resource.tag.{spec.iam.tag} = '{spec.name}'"
     if right == permissions.INSTANCES:
-        launch = "" if spec.iam.any_launch else any_of("request.operation", permissions.LAUNCHING)
+        launching = permissions.LAUNCHING_PREEMPTIBLE if _has_preemptible(spec) else permissions.LAUNCHING
+        launch = "" if spec.iam.any_launch else any_of("request.operation", launching)
         return [
             any_of("request.permission", permissions.SEE_INSTANCES),
             all_of(any_of("request.permission", permissions.CREATE_INSTANCES), launch),
@@ -315,6 +316,10 @@ def _conditions(spec: ClusterSpec, right: Right) -> list[str]:
         return [all_of(right.condition, tag)]
     # The subnet of an existing network is not ours to tag.
     return [tag] if right == permissions.SUBNETS and spec.network.vcn_id is None else [right.condition]
+
+
+def _has_preemptible(spec: ClusterSpec) -> bool:
+    return any(pool.preemptible for pool in spec.elastic_pools.values())
 
 
 def _defined_tags(spec: ClusterSpec) -> list[str]:
@@ -564,6 +569,11 @@ def _notes(spec: ClusterSpec, elastic: tuple[PoolSpec, ...], network_compartment
         yield (
             "The controller and its standby may stop every instance in the cluster's compartment: a policy of OCI "
             "can't name one. Set iam.tag, or give the cluster a compartment of its own."
+        )
+    if _has_preemptible(spec) and spec.iam.tag is not None and not spec.iam.any_launch:
+        yield (
+            "An instance configuration launches no preemptible instance: the controller may launch instances with "
+            "user data of its choice. Give elastic nodes a compartment of their own: iam.elastic_compartment."
         )
     if spec.network.vcn_id is not None and network_compartment_id is None:
         yield (

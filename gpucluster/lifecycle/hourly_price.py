@@ -102,6 +102,7 @@ def _machine(values: Mapping[str, Any]) -> Machine:
         shape.gpus,
         values["ocpus"] or (shape.sockets or 0) * (shape.cores_per_socket or 0),
         values["memory_gb"] or shape.memory_gib or 0,
+        bool(values.get("preemptible")),
     )
 
 

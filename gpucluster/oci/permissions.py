@@ -52,8 +52,10 @@ def all_of(*conditions: str) -> str:
 SEE_INSTANCES = ("INSTANCE_INSPECT", "INSTANCE_READ")
 CREATE_INSTANCES = ("INSTANCE_CREATE",)
 END_INSTANCES = ("INSTANCE_DELETE", "INSTANCE_DETACH_VOLUME")
-# The operations for which INSTANCE_CREATE is needed; the second asks for the rights of the launch that it is about.
+# The operations for which INSTANCE_CREATE is needed; the last asks for the rights of the launch that it is about.
 LAUNCHING = ("LaunchInstanceConfiguration", "ListWorkRequestErrors")
+# An instance configuration launches no preemptible instance.
+LAUNCHING_PREEMPTIBLE = ("LaunchInstance", *LAUNCHING)
 
 # `manage instances` alone would also allow to change instances, to power them off and to make images of them.
 INSTANCES = Right("manage", "instances", (*SEE_INSTANCES, *CREATE_INSTANCES, *END_INSTANCES))
@@ -112,6 +114,7 @@ NEEDED: Mapping[str, tuple[Right, ...]] = {
     "get_instance": (INSTANCES,),
     "get_instance_configuration": (READ_CONFIGURATIONS,),
     "launch_instance_configuration": (LAUNCH_CONFIGURATIONS, *_LAUNCH, *SOME_LAUNCHES),
+    "launch_instance": (*_LAUNCH, *SOME_LAUNCHES),
     "terminate_instance": (INSTANCES, VNICS, SUBNETS, VOLUMES, VOLUME_ATTACHMENTS),
     "update_instance": (REPORT_HOSTS, TAG_NAMESPACES),
     "list_vnic_attachments": (VNIC_ATTACHMENTS, INSTANCES),

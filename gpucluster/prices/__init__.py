@@ -29,6 +29,9 @@ from gpucluster.node_agent import bounded
 URL = "https://apexapps.oracle.com/pls/apex/cetools/api/v1/products/?currencyCode=USD"
 CURRENCY = "USD"
 MODEL = "PAY_AS_YOU_GO"
+#: What a preemptible instance costs of the price that the customer pays for its shape (blogs.oracle.com, "Announcing GA
+#: of Oracle preemptible instances for VM shapes"): the same for all shapes and regions, beside other discounts.
+PREEMPTIBLE_FACTOR = 0.5
 #: The whole list has some 600 parts, and less than 1 MB.
 MOST_BYTES = 16 * 2**20
 
@@ -40,18 +43,21 @@ class Machine:
     Args:
         ocpus: cores.
         memory_gb: memory in GB.
+        preemptible: whether it is a preemptible instance.
     """
 
     shape: str
     gpus: int = 0
     ocpus: float = 0
     memory_gb: float = 0
+    preemptible: bool = False
 
     @classmethod
     def of(cls, sold: Mapping[str, Any]) -> Machine:
         """Of a record with these names; what it lacks is 0."""
-        size = (float(sold.get(name) or 0) for name in ("ocpus", "memory_gb"))
-        return cls(str(sold.get("shape", "")), int(sold.get("gpus") or 0), *size)
+        ocpus, memory_gb = (float(sold.get(name) or 0) for name in ("ocpus", "memory_gb"))
+        shape, gpus = str(sold.get("shape", "")), int(sold.get("gpus") or 0)
+        return cls(shape, gpus, ocpus, memory_gb, preemptible=bool(sold.get("preemptible")))
 
 
 @dataclass(frozen=True)
@@ -97,14 +103,14 @@ def hourly(machine: Machine, listed: PriceList, own: Mapping[str, float], factor
     """What an hour of a machine costs a cluster; None if that is not known.
 
     Args:
-        own: the prices of `autoscaler.prices_file`, by shape: they come first.
+        own: the prices of `autoscaler.prices_file`, by shape: they come first, and are those of on-demand capacity.
         factor: `cloud.price_factor`, for the list.
     """
     price = own.get(machine.shape)
-    if price is not None:
-        return price
-    of_list = listed.of_machine(machine)
-    return None if of_list is None else of_list * factor
+    if price is None:
+        of_list = listed.of_machine(machine)
+        price = None if of_list is None else of_list * factor
+    return price * PREEMPTIBLE_FACTOR if price is not None and machine.preemptible else price
 
 
 @cache

@@ -159,6 +159,13 @@ def test_with_a_tag_rights_end_at_what_carries_it() -> None:
     assert any("'Ops'" in one.text for one in wanted.operator_tenancy if "tag-namespaces" in one.text)
     assert [one for one in texts if "INSTANCE_READ" in one and TAG in one] == [], "a list names no resource"
 
+    virtual = {"shape": "VM.Standard.E5.Flex", "ocpus": 4, "memory_gb": 32, "max_count": 2, "preemptible": True}
+    preemptible = _policies(_spec(iam={"tag": "Ops.Cluster"}, pools={"cpu": virtual}))
+    [create] = [one.text for one in preemptible.controller if "INSTANCE_CREATE" in one.text]
+    assert "request.operation = 'LaunchInstance'," in create
+    assert any("user data of its choice" in note for note in preemptible.notes)
+    assert not any("user data of its choice" in note for note in wanted.notes)
+
     any_launch = _policies(_spec(iam={"tag": "Ops.Cluster", "any_launch": True}))
     assert "request.operation" not in "".join(one.text for one in any_launch.controller)
     assert sum(TAG in one.text for one in any_launch.controller) == 3

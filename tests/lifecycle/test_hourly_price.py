@@ -61,6 +61,11 @@ def test_the_limits_of_the_autoscaler_hold_for_the_dearest_nodes(limits: str, el
     assert found.at_limits - found.after == pytest.approx(elastic)
 
 
+def test_preemptible_nodes_cost_half() -> None:
+    found = _price({}, _values(TEXT.replace("max_count: 10}", "max_count: 10, preemptible: true}")))
+    assert found.at_limits - found.after == pytest.approx(3 * H100 + 5 * E5)
+
+
 def test_the_cost_limit_of_the_autoscaler_holds() -> None:
     values = _values()
     values["autoscaler"]["max_cost_per_hour"] = 100.0

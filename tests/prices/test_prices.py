@@ -90,3 +90,13 @@ def test_the_parts_are_of_shapes_that_exist_and_the_list_has_no_others() -> None
 def test_the_url_is_the_one_of_the_documentation() -> None:
     assert prices.URL.startswith("https://apexapps.oracle.com/pls/apex/cetools/api/v1/products/")
     assert prices.URL.endswith(f"currencyCode={prices.CURRENCY}")
+
+
+def test_a_preemptible_instance_costs_half_of_what_the_customer_pays() -> None:
+    listed = PriceList.parse(shipped())
+    sold = {"shape": "VM.Standard.E5.Flex", "ocpus": 4, "memory_gb": 32}
+    on_demand, preemptible = Machine.of(sold), Machine.of({**sold, "preemptible": True})
+    assert prices.hourly(on_demand, listed, {}, 0.8) == pytest.approx(0.8 * 0.184)
+    assert prices.hourly(preemptible, listed, {}, 0.8) == pytest.approx(0.4 * 0.184)
+    assert prices.hourly(preemptible, listed, {"VM.Standard.E5.Flex": 0.1}, 0.8) == pytest.approx(0.05)
+    assert prices.hourly(Machine("BM.GPU3.8", gpus=8, preemptible=True), listed, {}, 1) is None

@@ -46,6 +46,10 @@ _SETTLING = 600.0
 _CONSOLE_BYTES = 1_048_576
 # States of a console history that is not complete.
 _CONSOLE_UNFINISHED = (LifecycleState.REQUESTED, "GETTING-HISTORY")
+# What the launch details of an instance configuration have, and those of LaunchInstance have not (SDK: the two models).
+_OF_CONFIGURATIONS = ("launchMode", "preferredMaintenanceAction")
+# What OCI does when it takes the capacity back, as in LaunchInstanceDetails.
+_TERMINATE_WITH_DISK = {"preemptionAction": {"type": "TERMINATE", "preserveBootVolume": False}}
 
 
 class RequestFault(StrEnum):
@@ -311,6 +315,8 @@ class OciCloud:
         from oci.core.models import ComputeInstanceDetails
 
         details = self._launch_details(chosen, node, generation, metadata)
+        if chosen.preemptible:
+            return self._launch_preemptible(details, token)
         answer = self._ask(
             "core.ComputeManagementClient",
             "launch_instance_configuration",
@@ -318,6 +324,16 @@ class OciCloud:
             ComputeInstanceDetails(launch_details=details),
             opc_retry_token=token,
         )
+        return str(answer.data.id), str(answer.headers.get("opc-request-id", ""))
+
+    def _launch_preemptible(self, details: Any, token: str) -> tuple[str, str]:
+        """Launch with the values of an instance configuration, which itself is not for preemptible instances (docs:
+        "Preemptible Instances"). Both requests have the same members, but for two."""
+        client = self._client("core.ComputeClient", raw=False)
+        wire = client.base_client.sanitize_for_serialization(details)
+        body = {name: value for name, value in wire.items() if name not in _OF_CONFIGURATIONS}
+        body["preemptibleInstanceConfig"] = _TERMINATE_WITH_DISK
+        answer = self._ask("core.ComputeClient", "launch_instance", body, opc_retry_token=token)
         return str(answer.data.id), str(answer.headers.get("opc-request-id", ""))
 
     def _launch_details(self, pool: PoolPolicy, node: str, generation: int, metadata: Mapping[str, str]) -> Any:

@@ -57,7 +57,7 @@ def cost_per_hour(instances: Iterable[CloudInstance], policy: Policy) -> float |
     if not policy.prices:
         return None
     live = Counter(instance.pool for instance in instances if instance.live and instance.pool in policy.pools)
-    return sum(number * policy.prices.get(policy.pools[pool].shape, 0.0) for pool, number in live.items())
+    return sum(number * (policy.price(pool) or 0.0) for pool, number in live.items())
 
 
 class Timeline:

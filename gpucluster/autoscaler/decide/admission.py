@@ -144,10 +144,8 @@ def _over_budget(builder: PlanBuilder, accounts: Collection[str]) -> Denial | No
 
 def cost(builder: PlanBuilder, nodes: Mapping[str, int]) -> float:
     """What so many nodes of these pools cost an hour; a shape without a price counts as 0."""
-    known = builder.policy.pools
-    return sum(
-        number * builder.policy.prices.get(known[name].shape, 0.0) for name, number in nodes.items() if name in known
-    )
+    policy = builder.policy
+    return sum(number * (policy.price(name) or 0.0) for name, number in nodes.items() if name in policy.pools)
 
 
 def fits_elsewhere(builder: PlanBuilder, partitions: tuple[str, ...], nodes: int) -> bool:

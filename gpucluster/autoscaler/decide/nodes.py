@@ -282,7 +282,9 @@ def _unbacked(builder: PlanBuilder, node: Node, claim: NodeClaim | None) -> None
         claim = NodeClaim(node.name, node.pool, 0, "", ClaimState.UP, builder.now, builder.now)
         builder.claims[node.name] = claim
     if _vanished(builder, claim):
-        give_up_lost(builder, node, f"its instance {claim.instance_id or ''} is gone".replace("  ", " "))
+        own = builder.policy.pools[node.pool]
+        kind = "preemptible instance" if own.preemptible else "instance"
+        give_up_lost(builder, node, f"its {kind} {claim.instance_id or ''} is gone".replace("  ", " "))
     else:
         builder.note(
             node.name, f"the cloud's listing lacks the instance of {node.name}: nothing is done until that is confirmed"

@@ -147,7 +147,7 @@ def _most(policy: Policy) -> int:
 
 
 def _cost(policy: Policy, seconds_of_pool: dict[str, float]) -> float | None:
-    prices = {name: policy.prices.get(policy.pools[name].shape) for name in seconds_of_pool}
+    prices = {name: policy.price(name) for name in seconds_of_pool}
     if any(price is None for price in prices.values()) or not policy.prices:
         return None
     return sum(seconds / 3600 * (prices[name] or 0.0) for name, seconds in seconds_of_pool.items())

@@ -7,6 +7,7 @@ from functools import partial
 from gpucluster.localcloud.api import kinds
 from gpucluster.localcloud.api.instances import launch_once
 from gpucluster.localcloud.api.kinds import ResourceKind
+from gpucluster.localcloud.compute import preemptible
 from gpucluster.localcloud.compute.image_catalogue import check_fits
 from gpucluster.localcloud.compute.shape_config import check_platform, known_shape
 from gpucluster.localcloud.state.cloud import CloudState
@@ -39,6 +40,7 @@ def _prepare_configuration(cloud: CloudState, body: Json) -> Json:
 
 def _check_shape(cloud: CloudState, launch: Json) -> None:
     """Checks that OCI makes when a configuration is created, and not only at its first launch."""
+    preemptible.check_configuration(launch)
     shape = known_shape(launch["shape"]).name
     check_platform(shape, launch.get("platformConfig"))
     image = (launch.get("sourceDetails") or {}).get("imageId")

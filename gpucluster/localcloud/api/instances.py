@@ -6,7 +6,7 @@ import time
 from functools import partial
 
 from gpucluster.localcloud.api.kinds import TAGS
-from gpucluster.localcloud.compute import lifecycle, machine_gpus
+from gpucluster.localcloud.compute import lifecycle, machine_gpus, preemptible
 from gpucluster.localcloud.compute.launch_images import choose_image
 from gpucluster.localcloud.compute.launching import register
 from gpucluster.localcloud.compute.shape_config import shape_config
@@ -107,6 +107,7 @@ def _update(cloud: CloudState, call: Call) -> Reply:
     with cloud.store.transaction():
         instance = cloud.live("instance", call.path["instanceId"])
         check_etag(call, instance)
+        preemptible.check_update(instance, body)
         if "definedTags" in body:
             check_namespaces(cloud, body["definedTags"], instance.body.get("definedTags"))
         if "metadata" in body:
@@ -195,6 +196,7 @@ def _action(cloud: CloudState, call: Call) -> Reply:
     with cloud.store.transaction():
         instance = cloud.live("instance", call.path["instanceId"])
         check_etag(call, instance)
+        preemptible.check_action(instance, action)
         if instance.state == transition:
             return show(instance)
         if instance.hidden.get("replacing"):

@@ -10,7 +10,7 @@ import binascii
 import re
 from typing import Any
 
-from gpucluster.localcloud.compute import addresses, capacity, machine_gpus, placement, service_limits
+from gpucluster.localcloud.compute import addresses, capacity, machine_gpus, placement, preemptible, service_limits
 from gpucluster.localcloud.compute.capacity import check_reserved
 from gpucluster.localcloud.compute.image_catalogue import BASE_USER
 from gpucluster.localcloud.compute.launch_images import choose_image
@@ -63,6 +63,7 @@ def register(cloud: CloudState, details: Json, *, pool: str = "", compute_cluste
     check_namespaces(cloud, details.get("definedTags") or {})
     image = choose_image(cloud, details)
     check_platform(details["shape"], details.get("platformConfig"))
+    preemptible.check_launch(details)
     body = _body(cloud, details, image)
     cluster = _compute_cluster(cloud, details, compute_cluster)
     vnic_details: Json = {"subnetId": details.get("subnetId"), **(details.get("createVnicDetails") or {})}

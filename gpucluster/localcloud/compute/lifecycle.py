@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 
 from gpucluster.errors import GpuClusterError
-from gpucluster.localcloud.compute import attachments, machine_gpus
+from gpucluster.localcloud.compute import attachments, machine_gpus, preemptible
 from gpucluster.localcloud.compute.addresses import engine_network
 from gpucluster.localcloud.compute.custom_images import USES, remove_unused
 from gpucluster.localcloud.compute.image_catalogue import BASE_USER
@@ -25,6 +25,7 @@ from gpucluster.localcloud.state.lifecycle_states import LifecycleState, WorkAct
 from gpucluster.localcloud.state.region import SERVICE_HOSTS
 from gpucluster.localcloud.state.store import Json, Resource
 from gpucluster.localcloud.state.wire import ApiError
+from gpucluster.oci.states import ENDING
 
 # action -> the required state, the state during the action, what the engine does (docs: InstanceAction)
 ACTIONS: dict[str, tuple[LifecycleState, LifecycleState, Callable[[Engine, str], None]]] = {}
@@ -109,7 +110,27 @@ def launch(cloud: CloudState, ocid: str, effect: Effect) -> bool:
                 for part in _PARTS:
                     cloud.set_state(part.kind, instance.hidden[part.member], part.running)
             cloud.end_work(instance.hidden["work_request"], action=WorkAction.CREATED)
-        return True
+    if preemptible.is_preemptible(instance):
+        _reclaim_later(cloud, ocid)
+    return True
+
+
+def _reclaim_later(cloud: CloudState, ocid: str) -> None:
+    """End a preemptible instance by itself, where there is a fault for it."""
+    effect = cloud.faults.reclaim(launch_facts(cloud, cloud.get("instance", ocid).body))
+    if effect is None:
+        return
+
+    def reclaim() -> None:
+        with cloud.store.transaction():
+            instance = cloud.get("instance", ocid)
+            if instance.state in ENDING:
+                return
+            mark_terminating(cloud, instance)
+        log.info("the capacity of %s is taken back", ocid)
+        start_termination(cloud, ocid)
+
+    cloud.submit(f"reclaim {ocid}", reclaim, effect.delay, effect)
 
 
 def _request(cloud: CloudState, instance: Resource) -> LaunchRequest:

@@ -9,7 +9,8 @@ Which requests
     operation            the SDK's name (CreateVcn), a pattern (LaunchInstance*) or "*" for all; or a name that only the
                          local cloud has: BootInstance for what happens after a launch was accepted, EndInstance after
                          a termination, MakeImage after a CreateImage, ReleaseVnic after a mount target was deleted,
-                         whose VNIC is released later (these three take `delay` and `until_removed` only), and
+                         whose VNIC is released later, ReclaimCapacity after a preemptible instance has started, which
+                         then ends by itself (these four take `delay` and `until_removed` only), and
                          ReplaceBootVolume after an UpdateInstance with another image was accepted. A pattern never
                          matches these names.
     shape, availability_domain, display_name, instance_configuration, image (the last two: OCID or display name)
@@ -54,8 +55,9 @@ from typing import Any
 from gpucluster.localcloud.state.wire import ApiError
 
 BOOT, END, MAKE_IMAGE, RELEASE_VNIC = "BootInstance", "EndInstance", "MakeImage", "ReleaseVnic"
+RECLAIM = "ReclaimCapacity"
 REPLACE_BOOT_VOLUME = "ReplaceBootVolume"
-_OWN_OPERATIONS = (BOOT, END, MAKE_IMAGE, RELEASE_VNIC, REPLACE_BOOT_VOLUME)
+_OWN_OPERATIONS = (BOOT, END, MAKE_IMAGE, RECLAIM, RELEASE_VNIC, REPLACE_BOOT_VOLUME)
 OUT_OF_CAPACITY = "Out of host capacity."
 Facts = Mapping[str, tuple[str, ...]]
 _Fault = Mapping[str, Any]
@@ -142,6 +144,11 @@ class Faults:
     def end(self, facts: Facts) -> Effect:
         """What happens to an instance after its termination was accepted."""
         return self.effect_on(END, lambda: facts)
+
+    def reclaim(self, facts: Facts) -> Effect | None:
+        """When the capacity of a preemptible instance is taken back; None if it is not."""
+        effect = self.effect_on(RECLAIM, lambda: facts)
+        return effect if effect.waits else None
 
     def make_image(self, facts: Facts) -> Effect:
         """What happens to an instance while its image is made."""

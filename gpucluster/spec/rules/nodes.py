@@ -26,6 +26,8 @@ def check_nodes(context: RuleContext, name: str, pool: Mapping[str, Any]) -> Non
     if shape is not None:
         _check_rdma(context, path, pool, shape)
         _check_platform(context, (*path, "platform"), pool.get("platform"), shape)
+    if pool.get("preemptible") is True:
+        _check_preemptible(context, (*path, "preemptible"), pool, shape)
 
 
 def has_rdma(pool: Any) -> bool:
@@ -93,6 +95,23 @@ def _check_rdma(context: RuleContext, path: Path, pool: Mapping[str, Any], shape
     elif not rdma_interfaces(shape.name):
         message = f"the names of the RDMA interfaces of {shape.name} are not known"
         context.error(addressing, message, "Write plugin, and use an image with the Oracle Cloud Agent")
+
+
+def _check_preemptible(context: RuleContext, path: Path, pool: Mapping[str, Any], shape: shapes.Shape | None) -> None:
+    """What OCI's preemptible capacity excludes (docs: "Preemptible Instances"), and what gpucluster launches as such.
+
+    The cloud ends permanent nodes, too, but only the autoscaler launches others for them.
+    """
+    if shape is not None and not shape.name.startswith("VM."):
+        context.error(path, f"{shape.name} is bare metal, and OCI has no preemptible bare metal", "Use a VM shape")
+    if pool.get("managed") is True:
+        context.error(path, "has no meaning with managed: OKE launches the nodes", "Delete one of the two lines")
+    elif pool.get("count"):
+        message = "needs count: 0, because the nodes that OCI ends are launched again only where they are elastic"
+        context.error(path, message, "Write the number of nodes as max_count, and count: 0")
+    if pool.get("capacity_reservation_id"):
+        message = "preemptible capacity is not taken from a reservation: capacity_reservation_id is set"
+        context.error(path, message, "Delete one of the two lines")
 
 
 def _check_platform(context: RuleContext, path: Path, platform: Any, shape: shapes.Shape) -> None:

@@ -249,6 +249,11 @@ class PoolSpec(Machine):
         description="OCID of a capacity reservation from which the nodes are launched.",
         examples=["ocid1.capacityreservation.oc1.iad.exampleuniqueid"],
     )
+    preemptible: bool = Field(
+        default=False,
+        description="Whether its nodes are preemptible instances, at half the price: OCI ends them whenever it needs "
+        "the capacity, and Slurm runs their jobs again. Elastic nodes of VM shapes only.",
+    )
     managed: bool = Field(
         default=False,
         description="With `kubernetes.control_plane: oke`: whether its nodes are a node pool, which OKE manages and "

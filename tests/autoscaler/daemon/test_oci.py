@@ -15,7 +15,7 @@ from gpucluster.autoscaler.decide.types import Fault
 from gpucluster.errors import CloudError
 from gpucluster.oci.host_tag import has_host_tag
 from tests.autoscaler.cloud_harness import Site
-from tests.localcloud.api_harness import Api, make_host_namespace, running
+from tests.localcloud.api_harness import SHAPE, Api, make_host_namespace, running
 
 OOHC = {"operation": "LaunchInstanceConfiguration", "status": 500, "code": "InternalError",
         "message": "Out of host capacity."}  # fmt: skip
@@ -113,6 +113,58 @@ def test_a_launch_carries_all_of_the_configuration_and_what_is_the_nodes_own(sit
     assert ("launch_instance_configuration", "200") in requests
     attachment = site.api.compute.list_vnic_attachments(site.api.tenancy, instance_id=instance_id).data[0]
     assert site.api.network.get_vnic(attachment.vnic_id).data.hostname_label == "compute-e3"
+
+
+@pytest.fixture
+def virtual(api: Api) -> Iterator[Site]:
+    """With a pool of a VM shape, which is preemptible."""
+    import oci
+
+    size = oci.core.models.InstanceConfigurationLaunchInstanceShapeConfigDetails(ocpus=1, memory_in_gbs=4)
+    made = Site(api, baked=False, shape=SHAPE, shape_config=size, preferred_maintenance_action="REBOOT")
+    pool = replace(made.policy.pools["compute"], shape=SHAPE, compute_cluster_id=None, preemptible=True)
+    made.policy = replace(made.policy, pools={"compute": pool})
+    yield made
+    made.faults()
+    for instance in made.elastic():
+        api.compute.terminate_instance(instance.id)
+        api.wait(api.compute.get_instance, instance.id, "TERMINATED")
+
+
+def test_a_preemptible_node_has_all_of_the_configuration_as_well(virtual: Site) -> None:
+    requests: list[tuple[str, str]] = []
+    cloud = virtual.cloud(public_key="ssh-ed25519 BBBB daemon\n", on_request=lambda *one: requests.append(one))
+    instance_id, request_id = cloud.launch("compute", "compute-e3", 7, "token-p", {"more": "x"})
+    assert request_id
+    assert cloud.launch("compute", "compute-e3", 7, "token-p", {"more": "x"})[0] == instance_id
+    made = virtual.api.wait(virtual.api.compute.get_instance, instance_id, "RUNNING")
+    action = made.preemptible_instance_config.preemption_action
+    assert (action.type, action.preserve_boot_volume) == ("TERMINATE", False)
+    assert (made.display_name, made.shape, made.shape_config.ocpus) == ("compute-e3", SHAPE, 1)
+    assert made.freeform_tags["generation"] == "7"
+    assert made.metadata == {"ssh_authorized_keys": "ssh-ed25519 AAAA one\nssh-ed25519 BBBB daemon", "more": "x"}
+    assert ("launch_instance", "200") in requests
+    assert not [name for name, _ in requests if name == "launch_instance_configuration"]
+    [seen] = cloud.instances()
+    assert (seen.id, seen.node, seen.generation) == (instance_id, "compute-e3", 7)
+    assert cloud.terminate(instance_id)
+
+
+def test_a_preemptible_node_that_the_cloud_takes_back_is_gone_without_a_cause(virtual: Site) -> None:
+    virtual.faults({"operation": "ReclaimCapacity", "until_removed": True})
+    cloud = virtual.cloud()
+    instance_id, _ = cloud.launch("compute", "compute-e1", 1, "token-r")
+    virtual.api.wait(virtual.api.compute.get_instance, instance_id, "RUNNING")
+    virtual.faults()
+    virtual.api.wait(virtual.api.compute.get_instance, instance_id, "TERMINATED")
+    assert cloud.cause(instance_id) is None
+
+
+def test_out_of_preemptible_capacity_is_out_of_capacity(virtual: Site) -> None:
+    virtual.faults({**OOHC, "operation": "LaunchInstance"})
+    with pytest.raises(RequestFailed) as caught:
+        virtual.cloud().launch("compute", "compute-e1", 1, "token-o")
+    assert caught.value.kind is Fault.CAPACITY
 
 
 def test_baked_nodes_get_no_key_of_ours(api: Api) -> None:

@@ -199,8 +199,8 @@ def test_the_autoscaler_works_with_exactly_these_rights(play: Play) -> None:
     assert tags == TAGS
     assert cloud.terminate(made)
     # Nothing is asked that the table does not have, and the table has nothing that is not asked. Reports of physical
-    # hosts have a test of their own.
-    assert {operation for operation, _ in asked} == set(permissions.NEEDED) - {"update_instance"}
+    # hosts and preemptible pools have tests of their own.
+    assert {operation for operation, _ in asked} == set(permissions.NEEDED) - {"update_instance", "launch_instance"}
 
 
 def test_each_statement_is_needed_and_its_absence_is_told(play: Play) -> None:
@@ -367,6 +367,21 @@ def test_with_the_clusters_tag_the_controller_reaches_only_what_is_the_clusters(
         assert len(set(opened) - set(narrow)) == 1
         play.controller.allow(opened)
         assert attacks.successful() == {attack}, f"without{part}"
+
+
+def test_a_preemptible_pool_has_one_operation_more(play: Play, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The cloud then refuses the shape, which is bare metal here, and not the request."""
+    pools = {name: pool.model_copy(update={"preemptible": True}) for name, pool in NARROW.pools.items()}
+    policy = play.site.policy
+    changed = {name: replace(pool, preemptible=True) for name, pool in policy.pools.items()}
+    monkeypatch.setattr(play.site, "policy", replace(policy, pools=changed))
+    play.controller.allow(play.statements_for(NARROW.model_copy(update={"pools": pools})))
+    with pytest.raises(RequestFailed, match="Invalid Preemptible instance shape") as refusal:
+        play.launch()
+    assert refusal.value.kind is Fault.CONFIGURATION
+    play.controller.allow(play.statements_for(NARROW))
+    with pytest.raises(RequestFailed, match="NotAuthorizedOrNotFound"):
+        play.launch()
 
 
 def test_a_node_has_none_of_the_controllers_rights(play: Play, tmp_path: Path) -> None:

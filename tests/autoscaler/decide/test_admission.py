@@ -62,6 +62,15 @@ def test_scenario_33_whole_gangs_are_admitted_or_refused_by_priority(
     assert sorted(world.launched()) == names(1, 6)
 
 
+@pytest.mark.parametrize(("factor", "launched"), [(1.0, 0), (0.5, 4)])
+def test_nodes_of_a_preemptible_pool_count_with_their_own_price(factor: float, launched: int) -> None:
+    cheap = pool(preemptible=True, price_factor=factor)
+    world = World(policy(cheap, limits=PolicyLimits(max_cost_per_hour=25.0), prices=PRICES))
+    world.starts(1, names(1, 4))
+    world.reconcile()
+    assert len(world.launched()) == launched
+
+
 def test_scenario_33_a_pool_has_its_own_limit_and_a_shape_without_a_price_no_cap() -> None:
     world = World(policy(pool(max_nodes=4), limits=PolicyLimits(max_cost_per_hour=1.0), prices={"other": 9.0}))
     world.starts(1, names(1, 3))

@@ -316,6 +316,16 @@ def test_scenario_24_one_that_is_not_listed_any_more_is_lost_after_three_strikes
     assert [each.nodes for each in world.the(PowerDown)] == [("gpu-e1",)]
 
 
+def test_scenario_24_a_preemptible_one_that_the_cloud_takes_back_is_lost_and_named_as_such() -> None:
+    world = World(policy(pool(preemptible=True)))
+    world.jobs["1"] = job(1, ["gpu-e1"], state="RUNNING")
+    world.serve("gpu-e1")
+    world.becomes("gpu-e1", "TERMINATED")
+    world.reconcile(10)
+    assert [type(action) for action in world.plan.actions] == [MarkDown, PowerDown]
+    assert "its preemptible instance " in world.the(MarkDown)[0].why
+
+
 def test_scenario_24_a_node_that_is_down_with_nothing_behind_it_is_given_up() -> None:
     world = World()
     world.serve("gpu-e1")

@@ -30,6 +30,9 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "node with a zero in front": (POOL, pool("removed_nodes: [§compute-01]"), "pools.compute.removed_nodes[0]", "is not a permanent node"),
     "node twice": (POOL, pool("removed_nodes: [compute-2, §compute-2]"), "pools.compute.removed_nodes[1]", "occurs twice: \"compute-2\". Keep one"),
     "node of a pool on demand": ("    max_count: 4", "    max_count: 4\n    removed_nodes: [§compute-1]", "pools.cpu.removed_nodes[0]", "Their names are cpu-1, cpu-2 and so on"),
+    "preemptible bare metal": ("    count: 2\n", "    count: 0\n    max_count: 2\n    preemptible: §true\n", "pools.compute.preemptible", "BM.GPU4.8 is bare metal, and OCI has no preemptible bare metal. Use a VM shape"),
+    "preemptible and permanent": ("    max_count: 4", "    count: 1\n    max_count: 4\n    preemptible: §true", "pools.cpu.preemptible", "needs count: 0, because the nodes that OCI ends"),
+    "preemptible and reserved": ("    max_count: 4", "    max_count: 4\n    capacity_reservation_id: ocid1.capacityreservation.oc1.iad.a\n    preemptible: §true", "pools.cpu.preemptible", "preemptible capacity is not taken from a reservation"),
     "number for a node": (POOL, pool("removed_nodes: [§2]"), "pools.compute.removed_nodes[0]", "must be text; got 2"),
 }  # fmt: skip
 
