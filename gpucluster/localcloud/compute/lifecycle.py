@@ -101,6 +101,8 @@ def launch(cloud: CloudState, ocid: str, effect: Effect) -> bool:
                 cloud.set_state("instance", ocid, LifecycleState.TERMINATING)
             finish_termination(cloud, ocid)
             return False
+        # Before anyone sees it RUNNING, who may then remove the fault.
+        taken_back = _reclaim(cloud, instance)
         with cloud.store.transaction():
             fresh = cloud.get("instance", ocid)
             if fresh.state == LifecycleState.PROVISIONING:
@@ -110,16 +112,24 @@ def launch(cloud: CloudState, ocid: str, effect: Effect) -> bool:
                 for part in _PARTS:
                     cloud.set_state(part.kind, instance.hidden[part.member], part.running)
             cloud.end_work(instance.hidden["work_request"], action=WorkAction.CREATED)
-    if preemptible.is_preemptible(instance):
-        _reclaim_later(cloud, ocid)
+    if taken_back is not None:
+        _reclaim_later(cloud, ocid, taken_back)
     return True
 
 
-def _reclaim_later(cloud: CloudState, ocid: str) -> None:
-    """End a preemptible instance by itself, where there is a fault for it."""
-    effect = cloud.faults.reclaim(launch_facts(cloud, cloud.get("instance", ocid).body))
-    if effect is None:
-        return
+def _reclaim(cloud: CloudState, instance: Resource) -> Effect | None:
+    """When the capacity of an instance is taken back; None if it is not."""
+    if not preemptible.is_preemptible(instance):
+        return None
+    try:
+        return cloud.faults.reclaim(launch_facts(cloud, instance.body))
+    except ApiError as error:
+        log.error("%s", error)
+        return None
+
+
+def _reclaim_later(cloud: CloudState, ocid: str, effect: Effect) -> None:
+    """End a preemptible instance by itself."""
 
     def reclaim() -> None:
         with cloud.store.transaction():
