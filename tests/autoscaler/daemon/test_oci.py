@@ -62,10 +62,7 @@ def site(api: Api) -> Iterator[Site]:
     made = Site(api, baked=False)
     yield made
     (api.home / "faults.json").unlink(missing_ok=True)
-    for instance in made.elastic():
-        api.compute.terminate_instance(instance.id)
-    for instance in made.elastic():
-        api.wait(api.compute.get_instance, instance.id, "TERMINATED")
+    made.remove_elastic()
 
 
 def retag(site: Site, instance_id: str, tags: dict[str, str]) -> None:
@@ -126,9 +123,7 @@ def virtual(api: Api) -> Iterator[Site]:
     made.policy = replace(made.policy, pools={"compute": pool})
     yield made
     made.faults()
-    for instance in made.elastic():
-        api.compute.terminate_instance(instance.id)
-        api.wait(api.compute.get_instance, instance.id, "TERMINATED")
+    made.remove_elastic()
 
 
 def test_a_preemptible_node_has_all_of_the_configuration_as_well(virtual: Site) -> None:
