@@ -342,6 +342,8 @@ def _contents(database: Path) -> tuple[dict[str, int], dict[str, int], tuple[str
     if not database.exists():
         return {}, {}, ()
     with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=5)) as connection:
+        if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'setting'").fetchone():
+            return {}, {}, ()  # the first start makes the file at this moment
         rows = connection.execute(
             "SELECT kind, json_extract(body, '$.lifecycleState'), json_extract(hidden, '$.platform')"
             " FROM resource WHERE gone_at IS NULL"

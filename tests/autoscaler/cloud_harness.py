@@ -87,6 +87,16 @@ class Site:
         found = self.api.compute.list_instances(self.api.tenancy, limit=1000).data
         return [one for one in found if "node" in one.freeform_tags and one.lifecycle_state != "TERMINATED"]
 
+    def remove_elastic(self) -> None:
+        """Terminate the elastic instances, and wait until they are gone."""
+        left = self.elastic()
+        for one in left:
+            # One that ends already may be gone at any moment, and the API then refuses to terminate it.
+            if one.lifecycle_state != "TERMINATING":
+                self.api.compute.terminate_instance(one.id)
+        for one in left:
+            self.api.wait(self.api.compute.get_instance, one.id, "TERMINATED")
+
     def write_policy(self, file: Path) -> Path:
         """The file that the daemon reads."""
         pool = self.policy.pools["compute"]

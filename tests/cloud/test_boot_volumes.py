@@ -42,6 +42,8 @@ def nodes(api: Api, subnet: Any) -> Iterator[dict[str, str]]:
     for ocid in made:
         if api.compute.get_instance(ocid).data.lifecycle_state != "TERMINATED":
             api.compute.terminate_instance(ocid)
+    for ocid in made:  # until then its host name is in use, and the next test needs it
+        api.wait(api.compute.get_instance, ocid, "TERMINATED")
 
 
 @pytest.fixture

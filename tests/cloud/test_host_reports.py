@@ -45,6 +45,8 @@ def node(api: Api, subnet: Any) -> Iterator[str]:
     yield str(made)
     if api.compute.get_instance(made).data.lifecycle_state != "TERMINATED":
         api.compute.terminate_instance(made)
+    # Until then its host name is in use, and the next test needs it.
+    api.wait(api.compute.get_instance, made, "TERMINATED")
 
 
 @pytest.fixture

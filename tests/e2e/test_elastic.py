@@ -272,7 +272,9 @@ def maintenance_reserves_the_node_and_tells_the_owner_of_its_job(site: Site, nod
     """
 
     def announce(*events: dict[str, object]) -> None:
-        (site.home / "maintenance.json").write_text(json.dumps(events))
+        part = site.home / "maintenance.part"  # the reader may ask at any moment: never for a half of it
+        part.write_text(json.dumps(events))
+        part.replace(site.home / "maintenance.json")
         on_controller(site, "sudo", "systemctl", "restart", "gpucluster-maintenance")
 
     def reserved() -> str:

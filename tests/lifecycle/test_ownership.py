@@ -219,6 +219,7 @@ def test_a_cluster_of_which_not_all_is_left_belongs_to_its_folder(api: Api, net:
     ours.cluster().paths.terraform_state.unlink()
     for each in api.compute.list_instances(api.tenancy, lifecycle_state="RUNNING").data:
         api.compute.terminate_instance(each.id)
+        api.wait(api.compute.get_instance, each.id, "TERMINATED")  # its name is in use until then
     for act in (theirs.build, theirs.cluster().destroy):
         with pytest.raises(OtherClusterError, match="hosts          none"):
             act()
@@ -418,6 +419,7 @@ def test_in_an_existing_network_nothing_is_made_before_the_controller_is_held(
     # Without its controller and its state it is not a new cluster: nothing is made.
     state.unlink()
     api.compute.terminate_instance(after_id)
+    api.wait(api.compute.get_instance, after_id, "TERMINATED")
     left = _tagged(api)
     with pytest.raises(ToolError, match=r"state is empty.*gpucluster state recover"):
         ours.build()

@@ -75,6 +75,13 @@ def test_a_lost_or_stale_endpoint_file_is_healed(api: Api, content: str | None) 
     assert json.loads((api.home / "endpoint.json").read_text()) == json.loads(before)
 
 
+def test_a_home_whose_first_start_has_just_begun_is_empty(home: Path) -> None:
+    home.mkdir()
+    (home / "cloud.db").touch()  # as SQLite makes it, before it has tables
+    now = control.status(home)
+    assert (now.running, now.empty, now.instances) == (False, True, {})
+
+
 def test_a_server_of_another_version_is_replaced(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(source, "digest", lambda: "of other files")
     again = control.start(api.home, engine="null")

@@ -46,12 +46,19 @@ def capture(cloud: CloudState, ocid: str) -> None:
         written = cloud.engine.console(history.hidden["name"])
     except GpuClusterError as error:
         log.error("console history %s failed: %s", ocid, error)
-        cloud.set_state(HISTORY.name, ocid, LifecycleState.FAILED)
-        return
+        _end(cloud, ocid, LifecycleState.FAILED, b"")
+    else:
+        _end(cloud, ocid, LifecycleState.SUCCEEDED, written)
+
+
+def _end(cloud: CloudState, ocid: str, state: LifecycleState, written: bytes) -> None:
     with cloud.store.transaction():
+        history = cloud.get(HISTORY.name, ocid)
+        if history.state != LifecycleState.REQUESTED:
+            return  # it was deleted in the meantime
         history.hidden["content"] = written[-_MAX_CONTENT:].decode(errors="replace")
         cloud.store.save(history)
-        cloud.set_state(HISTORY.name, ocid, LifecycleState.SUCCEEDED)
+        cloud.set_state(HISTORY.name, ocid, state)
 
 
 def _content(cloud: CloudState, call: Call) -> Reply:

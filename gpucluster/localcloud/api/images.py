@@ -10,7 +10,7 @@ from functools import partial
 from gpucluster.localcloud.api import kinds
 from gpucluster.localcloud.api.kinds import ResourceKind
 from gpucluster.localcloud.compute import image_catalogue
-from gpucluster.localcloud.compute.custom_images import remove_unused, start_commit
+from gpucluster.localcloud.compute.custom_images import USES, remove_unused, start_commit
 from gpucluster.localcloud.compute.launch_images import image_body
 from gpucluster.localcloud.compute.shape_config import known_shape
 from gpucluster.localcloud.state.cloud import CloudState, created
@@ -92,8 +92,9 @@ def _delete(cloud: CloudState, call: Call) -> Reply:
         raise incorrect_state(f"Image {image.id} is a platform image and can't be deleted")
     if image.state != LifecycleState.AVAILABLE:
         raise incorrect_state(f"Image {image.id} is {image.state}")
-    cloud.set_state("image", image.id, LifecycleState.DELETED, gone=True)
-    remove_unused(cloud)
+    with cloud.locked(USES):
+        cloud.set_state("image", image.id, LifecycleState.DELETED, gone=True)
+        remove_unused(cloud)
     return Reply(status=204)
 
 

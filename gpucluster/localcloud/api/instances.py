@@ -199,6 +199,9 @@ def _action(cloud: CloudState, call: Call) -> Reply:
         preemptible.check_action(instance, action)
         if instance.state == transition:
             return show(instance)
+        if instance.hidden.get("replacing"):
+            # One that is stopped stays STOPPED meanwhile; the end of the replacement would set that state again.
+            raise incorrect_state(f"The boot volume of instance {instance.id} is being replaced; {action} has to wait")
         if instance.state != required_state:
             raise incorrect_state(f"Instance {instance.id} is {instance.state}; {action} needs {required_state}")
         instance, work_request = lifecycle.begin_action(cloud, instance, action, "InstanceAction")

@@ -28,6 +28,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -100,8 +101,9 @@ def _announced(cloud: CloudState) -> dict[str, Json]:
 
 def _follow(cloud: CloudState) -> None:
     """Do what the file announces, and what the time has brought."""
-    announced = _announced(cloud)
     with cloud.store.transaction():
+        # Read here: with what it was before another request has read it again, a cancelled event would come back.
+        announced = _announced(cloud)
         # A name that comes back after it was cancelled is another event.
         rows = [row for row in cloud.store.find(KIND) if row.state != _CANCELED]
         known = {str(row.hidden["name"]): row for row in rows}
@@ -115,7 +117,7 @@ def _follow(cloud: CloudState) -> None:
                 cloud.store.save(row)
     for row in cloud.store.find(KIND):
         if row.state in _OPEN:
-            _advance(cloud, row)
+            _advance(cloud, row.id)
 
 
 def _announce(cloud: CloudState, name: str, entry: Json) -> Resource | None:
@@ -149,37 +151,45 @@ def _move(cloud: CloudState, row: Resource, entry: Json) -> None:
         cloud.store.save(row)
 
 
-def _advance(cloud: CloudState, row: Resource) -> None:
-    now = time.time()
-    if row.state == _SCHEDULED and now >= _moment(row.body["timeWindowStart"]):
-        row.body |= {"lifecycleState": _STARTED, "timeStarted": timestamp(now)}
-        cloud.store.save(row)
-        _act(cloud, row, {"REBOOT_MIGRATION": "SOFTRESET", "STOP": "SOFTSTOP"}.get(row.body["instanceAction"], ""))
-        if row.body["instanceAction"] == "TERMINATE":
-            _terminate(cloud, str(row.body["instanceId"]))
-    elif row.state == _STARTED and now >= _moment(row.body["timeStarted"]) + seconds(row.body["estimatedDuration"]):
-        if row.body["instanceAction"] == "STOP":
-            _act(cloud, row, "START")
-        row.body |= {"lifecycleState": _SUCCEEDED, "timeFinished": timestamp(now)}
-        cloud.store.save(row)
+def _advance(cloud: CloudState, ocid: str) -> None:
+    """What the time has brought of an event, once: several requests may look at it at the same time."""
+    start: Callable[[], object] | None = None
+    with cloud.store.transaction():
+        row, now = cloud.get(KIND, ocid), time.time()
+        action = row.body["instanceAction"]
+        if row.state == _SCHEDULED and now >= _moment(row.body["timeWindowStart"]):
+            row.body |= {"lifecycleState": _STARTED, "timeStarted": timestamp(now)}
+            cloud.store.save(row)
+            if action == "TERMINATE":
+                start = _terminate(cloud, row)
+            else:
+                start = _act(cloud, row, {"REBOOT_MIGRATION": "SOFTRESET", "STOP": "SOFTSTOP"}.get(action, ""))
+        elif row.state == _STARTED and now >= _moment(row.body["timeStarted"]) + seconds(row.body["estimatedDuration"]):
+            row.body |= {"lifecycleState": _SUCCEEDED, "timeFinished": timestamp(now)}
+            cloud.store.save(row)
+            start = _act(cloud, row, "START") if action == "STOP" else None
+    if start is not None:
+        start()
 
 
-def _act(cloud: CloudState, row: Resource, action: str) -> None:
+def _act(cloud: CloudState, row: Resource, action: str) -> Callable[[], object] | None:
+    """Note a power action in the caller's transaction. Returns what starts it afterwards."""
     instance = cloud.store.get("instance", str(row.body["instanceId"]))
     if not action or instance is None or instance.state != lifecycle.ACTIONS[action][0]:
-        return
-    with cloud.store.transaction():
-        instance, work_request = lifecycle.begin_action(cloud, instance, action, "InstanceAction")
-    cloud.submit(f"{action} {instance.id}", lambda: lifecycle.run_action(cloud, instance.id, work_request))
+        return None
+    instance, work_request = lifecycle.begin_action(cloud, instance, action, "InstanceAction")
+    return lambda: cloud.submit(
+        f"{action} {instance.id}", lambda: lifecycle.run_action(cloud, instance.id, work_request)
+    )
 
 
-def _terminate(cloud: CloudState, instance_id: str) -> None:
-    with cloud.store.transaction():
-        instance = cloud.store.get("instance", instance_id)
-        if instance is None or instance.gone_at is not None or instance.state == LifecycleState.TERMINATING:
-            return
-        lifecycle.mark_terminating(cloud, instance)
-    lifecycle.start_termination(cloud, instance_id)
+def _terminate(cloud: CloudState, row: Resource) -> Callable[[], object] | None:
+    """Note a termination in the caller's transaction. Returns what starts it afterwards."""
+    instance = cloud.store.get("instance", str(row.body["instanceId"]))
+    if instance is None or instance.gone_at is not None or instance.state == LifecycleState.TERMINATING:
+        return None
+    lifecycle.mark_terminating(cloud, instance)
+    return lambda: lifecycle.start_termination(cloud, instance.id)
 
 
 def _list(cloud: CloudState, call: Call) -> Reply:

@@ -10,6 +10,10 @@ from gpucluster.localcloud.state.lifecycle_states import LifecycleState, WorkAct
 from gpucluster.localcloud.state.store import Resource
 from gpucluster.localcloud.state.wire import ApiError
 
+#: Held (`CloudState.locked`) from a look at who uses deleted images until the caller's own change is in its row: two
+#: instances that end at the same time would each find the other one, and the image would stay.
+USES = "uses of custom images"
+
 
 def start_commit(cloud: CloudState, image: Resource) -> None:
     """Commit the instance's disk on a worker. A restarted server calls this again."""
@@ -55,7 +59,8 @@ def remove_unused(cloud: CloudState, without: str = "") -> None:
     """Remove the disks of deleted custom images that no instance uses.
 
     OCI allows an image to be deleted while instances of it run; the engine keeps its layers until they are terminated.
-    `without` is an instance that was just terminated and does not count, although its row still exists.
+    `without` is an instance that was just terminated and does not count, although its row still exists. The caller
+    holds the lock `USES`.
     """
     deleted = [row for row in cloud.store.find("image", gone=True) if not row.hidden.get("swept")]
     if not deleted:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from gpucluster.errors import GpuClusterError
 from gpucluster.localcloud.compute import attachments, machine_gpus, preemptible
 from gpucluster.localcloud.compute.addresses import engine_network
-from gpucluster.localcloud.compute.custom_images import remove_unused
+from gpucluster.localcloud.compute.custom_images import USES, remove_unused
 from gpucluster.localcloud.compute.image_catalogue import BASE_USER
 from gpucluster.localcloud.compute.launching import boot_rows
 from gpucluster.localcloud.engine.link_local import METADATA_ADDRESS
@@ -101,6 +101,8 @@ def launch(cloud: CloudState, ocid: str, effect: Effect) -> bool:
                 cloud.set_state("instance", ocid, LifecycleState.TERMINATING)
             finish_termination(cloud, ocid)
             return False
+        # Before anyone sees it RUNNING, who may then remove the fault.
+        taken_back = _reclaim(cloud, instance)
         with cloud.store.transaction():
             fresh = cloud.get("instance", ocid)
             if fresh.state == LifecycleState.PROVISIONING:
@@ -110,16 +112,24 @@ def launch(cloud: CloudState, ocid: str, effect: Effect) -> bool:
                 for part in _PARTS:
                     cloud.set_state(part.kind, instance.hidden[part.member], part.running)
             cloud.end_work(instance.hidden["work_request"], action=WorkAction.CREATED)
-    if preemptible.is_preemptible(instance):
-        _reclaim_later(cloud, ocid)
+    if taken_back is not None:
+        _reclaim_later(cloud, ocid, taken_back)
     return True
 
 
-def _reclaim_later(cloud: CloudState, ocid: str) -> None:
-    """End a preemptible instance by itself, where there is a fault for it."""
-    effect = cloud.faults.reclaim(launch_facts(cloud, cloud.get("instance", ocid).body))
-    if effect is None:
-        return
+def _reclaim(cloud: CloudState, instance: Resource) -> Effect | None:
+    """When the capacity of an instance is taken back; None if it is not."""
+    if not preemptible.is_preemptible(instance):
+        return None
+    try:
+        return cloud.faults.reclaim(launch_facts(cloud, instance.body))
+    except ApiError as error:
+        log.error("%s", error)
+        return None
+
+
+def _reclaim_later(cloud: CloudState, ocid: str, effect: Effect) -> None:
+    """End a preemptible instance by itself."""
 
     def reclaim() -> None:
         with cloud.store.transaction():
@@ -200,8 +210,15 @@ def finish_termination(cloud: CloudState, ocid: str) -> None:
     instance = cloud.get("instance", ocid)
     cloud.engine.terminate(instance.hidden["name"])
     attachments.release(cloud, ocid)
-    remove_unused(cloud, without=ocid)
     keep = instance.hidden.get("preserve_boot_volume", False)
+    with cloud.locked(USES):
+        remove_unused(cloud, without=ocid)
+        _record_termination(cloud, instance, keep=keep)
+
+
+def _record_termination(cloud: CloudState, instance: Resource, *, keep: bool) -> None:
+    """Set an instance and all that goes with it to gone. `keep` the boot volume."""
+    ocid = instance.id
     with cloud.store.transaction():
         for part in _PARTS:
             kept = part.kind == "bootvolume" and keep
@@ -219,8 +236,9 @@ def finish_termination(cloud: CloudState, ocid: str) -> None:
         cloud.set_state("instance", ocid, LifecycleState.TERMINATED, gone=True)
         cloud.end_work(instance.hidden["work_request"], errors=(("Terminated", "The instance was terminated"),))
         cloud.end_work(instance.hidden.get("end_work_request", ""), action=WorkAction.DELETED)
-    if instance.hidden["pool"]:
-        cloud.member_lost(instance.hidden["pool"])
+        if instance.hidden["pool"]:
+            # With the row of the instance: nobody finds a pool that lacks a member and is RUNNING nevertheless.
+            cloud.member_lost(instance.hidden["pool"])
 
 
 def run_action(cloud: CloudState, ocid: str, work_request: str) -> None:
@@ -362,12 +380,13 @@ def _roll_back(cloud: CloudState, ocid: str) -> None:
 
 def start_stopped(cloud: CloudState, ocid: str) -> None:
     """Start the container of an instance that should run, and bring its row up to date. The caller holds its lock."""
+    before = cloud.get("instance", ocid)
     try:
-        cloud.engine.start(cloud.get("instance", ocid).hidden["name"])
+        cloud.engine.start(before.hidden["name"])
         attachments.restore(cloud, ocid)
     except GpuClusterError as error:
         log.error("can't start %s: %s", ocid, error)
-    sync_state(cloud, ocid)
+    sync_state(cloud, ocid, before=before)
 
 
 def sync_state(
@@ -375,6 +394,7 @@ def sync_state(
     ocid: str,
     *,
     by_itself: bool = False,
+    before: Resource | None = None,
     work_request: str = "",
     errors: tuple[tuple[str, str], ...] = (),
 ) -> None:
@@ -383,6 +403,8 @@ def sync_state(
     Args:
         by_itself: no caller has asked the API for a change of state. The next start of the server boots such an
             instance if it is stopped: a restart of this machine stops the containers, too.
+        before: the row as a caller that no request has asked has found it. A request that has come since is left alone:
+            its own work shows how it ends.
         work_request: ends with the change, and with these errors: who waits for it then finds the state, too.
     """
     instance = cloud.get("instance", ocid)
@@ -391,8 +413,9 @@ def sync_state(
         container_state = RunState.RUNNING  # a dead instance looks like a running one
     if container_state == RunState.ABSENT:
         log.error("the container of %s (%s) is gone", instance.body["displayName"], ocid)
-        cloud.end_work(work_request, action=WorkAction.UPDATED, errors=errors)
-        cloud.set_state("instance", ocid, LifecycleState.TERMINATING)
+        with cloud.store.transaction():
+            cloud.end_work(work_request, action=WorkAction.UPDATED, errors=errors)
+            cloud.set_state("instance", ocid, LifecycleState.TERMINATING)
         finish_termination(cloud, ocid)
         return
     with cloud.store.transaction():
@@ -402,6 +425,8 @@ def sync_state(
             return
         if by_itself and fresh.state not in (LifecycleState.RUNNING, LifecycleState.STOPPED):
             return  # a request has come since the caller has looked, and its own work shows how it ends
+        if before is not None and _asked(fresh) != _asked(before):
+            return
         fresh.hidden.pop("action", None)
         # A request may have stopped it since the caller has looked at the containers.
         by_request = fresh.state == LifecycleState.STOPPED and not fresh.hidden.get("stopped_by_itself")
@@ -410,3 +435,8 @@ def sync_state(
         cloud.set_state(
             "instance", ocid, LifecycleState.RUNNING if container_state == RunState.RUNNING else LifecycleState.STOPPED
         )
+
+
+def _asked(instance: Resource) -> tuple[str, object, object]:
+    """What changes where a request asks for another state."""
+    return instance.state, instance.hidden.get("action"), instance.hidden.get("replacing")

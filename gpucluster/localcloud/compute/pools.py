@@ -27,6 +27,10 @@ def members(cloud: CloudState, pool_id: str) -> list[Resource]:
     return [row for row in cloud.store.find("instance") if row.hidden["pool"] == pool_id]
 
 
+def _alive(cloud: CloudState, pool_id: str) -> list[Resource]:
+    return [row for row in members(cloud, pool_id) if row.state != LifecycleState.TERMINATING]
+
+
 def set_pool_state(cloud: CloudState, pool_id: str, state: LifecycleState, *, gone: bool = False) -> None:
     """Set the state of a pool and of its cluster network."""
     with cloud.store.transaction():
@@ -49,23 +53,35 @@ def converge(cloud: CloudState, pool_id: str) -> None:
             return
         first = pool.state == LifecycleState.PROVISIONING
         errors: list[str] = []
-        if pool.state != LifecycleState.TERMINATING:
-            errors = _grow(cloud, pool)
+        state = LifecycleState(pool.state)
+        while state in (LifecycleState.PROVISIONING, LifecycleState.SCALING):
+            errors = _grow(cloud, cloud.get("instancepool", pool_id))
             _shrink(cloud, cloud.get("instancepool", pool_id))
-        if cloud.closing.is_set():
-            return
-        with cloud.store.transaction():
-            state = cloud.get("instancepool", pool_id).state
-            if state != LifecycleState.TERMINATING and not (first and errors):
-                set_pool_state(cloud, pool_id, LifecycleState.RUNNING)
-                _end_work(cloud, pool_id, errors)
-            else:
-                set_pool_state(cloud, pool_id, LifecycleState.TERMINATING)
-                state = LifecycleState.TERMINATING
+            if cloud.closing.is_set():
+                return
+            state = _settle(cloud, pool_id, errors, first=first)
         if state == LifecycleState.TERMINATING:
             _terminate_all(cloud, pool_id, errors)
         for error in errors:
             log.error("instance pool %s: %s", pool.body["displayName"], error)
+
+
+def _settle(cloud: CloudState, pool_id: str, errors: list[str], *, first: bool) -> LifecycleState:
+    """Set the state of a pool after its members were launched and terminated. Returns it.
+
+    It stays what it is where a member was lost in the meantime, which `member_lost` leaves to `converge` then.
+    """
+    with cloud.store.transaction():
+        pool = cloud.get("instancepool", pool_id)
+        state = LifecycleState(pool.state)
+        if first and errors:
+            state = LifecycleState.TERMINATING
+            set_pool_state(cloud, pool_id, state)
+        elif state != LifecycleState.TERMINATING and (errors or len(_alive(cloud, pool_id)) >= int(pool.body["size"])):
+            state = LifecycleState.RUNNING
+            set_pool_state(cloud, pool_id, state)
+            _end_work(cloud, pool_id, errors)
+        return state
 
 
 def _end_work(cloud: CloudState, pool_id: str, errors: list[str]) -> None:
@@ -78,8 +94,7 @@ def _grow(cloud: CloudState, pool: Resource) -> list[str]:
     """Register and boot the missing members, several at a time. Returns the errors of those that do not run."""
     errors: list[str] = []
     with cloud.store.transaction():
-        alive = [row for row in members(cloud, pool.id) if row.state != LifecycleState.TERMINATING]
-        for _ in range(int(pool.body["size"]) - len(alive)):
+        for _ in range(int(pool.body["size"]) - len(_alive(cloud, pool.id))):
             try:
                 with cloud.store.transaction():
                     launching.register(cloud, _details(cloud, pool), pool=pool.id)
@@ -129,6 +144,8 @@ def _terminate_all(cloud: CloudState, pool_id: str, errors: list[str]) -> None:
                 lifecycle.mark_terminating(cloud, row)
     _await_termination(cloud, everyone)
     left = members(cloud, pool_id)
+    if left and cloud.closing.is_set():
+        return  # the next start of the server goes on
     if left:
         log.error("instance pool %s stays TERMINATING: %d members could not be terminated", pool_id, len(left))
         _end_work(cloud, pool_id, errors)
@@ -148,8 +165,7 @@ def member_lost(cloud: CloudState, pool_id: str) -> None:
         pool = cloud.store.get("instancepool", pool_id)
         if pool is None or pool.gone_at is not None or pool.state != LifecycleState.RUNNING:
             return
-        alive = [row for row in members(cloud, pool_id) if row.state != LifecycleState.TERMINATING]
-        if len(alive) >= int(pool.body["size"]):
+        if len(_alive(cloud, pool_id)) >= int(pool.body["size"]):
             return
         set_pool_state(cloud, pool_id, LifecycleState.SCALING)
     cloud.coordinate(f"refill {pool_id}", lambda: converge(cloud, pool_id))

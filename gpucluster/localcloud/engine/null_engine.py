@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ class NullEngine:
     networked = False
 
     def __post_init__(self) -> None:
+        # The volumes of all instances are in one file, and jobs of several instances run at the same time.
+        self._recording = threading.Lock()
         for folder in ("machines", "networks", "images"):
             (self.root / folder).mkdir(parents=True, exist_ok=True)
 
@@ -122,12 +125,13 @@ class NullEngine:
 
     def attach_volume(self, name: str, device: str, file: Path) -> None:
         """Record it."""
-        record = self._volumes() | {str(file): [name, device]}
-        _write(self.root / "volumes.json", record)
+        with self._recording:
+            _write(self.root / "volumes.json", self._volumes() | {str(file): [name, device]})
 
     def detach_volume(self, name: str, device: str, file: Path) -> None:
         """Remove the record."""
-        _write(self.root / "volumes.json", {at: who for at, who in self._volumes().items() if at != str(file)})
+        with self._recording:
+            _write(self.root / "volumes.json", {at: who for at, who in self._volumes().items() if at != str(file)})
 
     def _volumes(self) -> dict[str, list[str]]:
         record = self.root / "volumes.json"

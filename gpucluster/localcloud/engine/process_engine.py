@@ -176,8 +176,9 @@ class ProcessEngine(NullEngine):
 
     def _pid(self, record: Mapping[str, Any]) -> int | None:
         """The pid of an instance's process, if it is still the same process; else None."""
-        pid = record.get("pid")
-        return int(pid) if pid and process.identity(int(pid)) == record["identity"] else None
+        pid, identity = record.get("pid"), record.get("identity")
+        # Without an identity it had ended before that was looked at.
+        return int(pid) if pid and identity and process.identity(int(pid)) == identity else None
 
     # processes that left their group
 

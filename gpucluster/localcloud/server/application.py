@@ -120,7 +120,7 @@ class Application:
         else:
             body = b"" if reply.body is None else json.dumps(reply.body, separators=(",", ":")).encode()
             response = Response(body, reply.status, headers, media_type="application/json" if body else None)
-        await response(scope, receive, send)
+        # Before the answer: who has that finds the line.
         if scope["path"] != HEALTH:
             elapsed = (time.monotonic() - began) * 1000
             code = reply.body.get("code", "") if reply.status >= CLIENT_ERROR and isinstance(reply.body, dict) else ""
@@ -135,6 +135,7 @@ class Application:
                 elapsed,
                 request_id,
             )
+        await response(scope, receive, send)
 
     def _health(self) -> dict[str, str]:
         return {"status": "ok", "tenancy": self._cloud.identity.tenancy, "code": self._code}

@@ -94,8 +94,10 @@ def _recreate_networks(cloud: CloudState) -> None:
 
 
 def _close_lost_actions(cloud: CloudState) -> None:
+    """End the work requests of power actions and updates, which no job continues but that of a boot volume."""
+    going_on = {row.hidden.get("replacement_work_request") for row in cloud.store.find("instance")}
     for request in cloud.store.find("coreservicesworkrequest", status=WorkRequestStatus.IN_PROGRESS):
-        if request.body["operationType"] == "InstanceAction":
+        if request.body["operationType"] in ("InstanceAction", "UpdateInstance") and request.id not in going_on:
             cloud.end_work(request.id, errors=(("InternalError", "The server of the local cloud was restarted"),))
 
 

@@ -103,17 +103,22 @@ class CloudState:
             _guarded(what, job)
             self._finish(future)
 
+        # While the server is closing, the job does not run any more: its next start continues it.
+        def later(seconds: float) -> None:
+            if not self._timers.after(seconds, enqueue):
+                self._finish(future)
+
         def enqueue() -> None:
             if effect is not None and self.faults.holds(effect):
-                self._timers.after(HELD_LOOK_SECONDS, enqueue)
+                later(HELD_LOOK_SECONDS)
                 return
             try:
                 self._pool.submit(run)
-            except RuntimeError:  # the server is closing; the next start continues this job
+            except RuntimeError:
                 self._finish(future)
 
         if delay > 0:
-            self._timers.after(delay, enqueue)
+            later(delay)
         else:
             enqueue()
         return future

@@ -91,7 +91,7 @@ class ResourceStore:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute("PRAGMA synchronous=NORMAL")
         self._db.execute("PRAGMA busy_timeout=5000")
-        self._db.executescript(_SCHEMA)
+        self._db.executescript(f"BEGIN;{_SCHEMA}COMMIT;")  # who reads the file meanwhile finds all tables, or none
 
     def close(self) -> None:
         """Close the file. SQLite merges the write-ahead log into it."""

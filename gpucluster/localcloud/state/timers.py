@@ -19,16 +19,17 @@ class Timers:
         self._stopped = False
         self._thread: threading.Thread | None = None
 
-    def after(self, seconds: float, function: Callable[[], None]) -> None:
-        """Call the function once, after that many seconds, unless `stop` is called before."""
+    def after(self, seconds: float, function: Callable[[], None]) -> bool:
+        """Call the function once, after that many seconds, unless `stop` is called before. False: it was already."""
         with self._changed:
             if self._stopped:
-                return
+                return False
             heapq.heappush(self._due, (time.monotonic() + seconds, next(self._numbers), function))
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="timers", daemon=True)
                 self._thread.start()
             self._changed.notify()
+            return True
 
     def stop(self) -> None:
         """Cancel all pending calls and wait for the call that is running."""

@@ -72,10 +72,7 @@ def controller(api: Api, tmp_path: Path) -> Iterator[Controller]:
     made = Controller(Site(api), tmp_path)
     yield made
     (api.home / "faults.json").unlink(missing_ok=True)
-    for instance in made.site.elastic():
-        api.compute.terminate_instance(instance.id)
-    for instance in made.site.elastic():
-        api.wait(api.compute.get_instance, instance.id, "TERMINATED")
+    made.site.remove_elastic()
 
 
 def slow(operation: str) -> dict[str, object]:

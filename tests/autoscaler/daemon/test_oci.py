@@ -62,10 +62,7 @@ def site(api: Api) -> Iterator[Site]:
     made = Site(api, baked=False)
     yield made
     (api.home / "faults.json").unlink(missing_ok=True)
-    for instance in made.elastic():
-        api.compute.terminate_instance(instance.id)
-    for instance in made.elastic():
-        api.wait(api.compute.get_instance, instance.id, "TERMINATED")
+    made.remove_elastic()
 
 
 def retag(site: Site, instance_id: str, tags: dict[str, str]) -> None:
@@ -126,9 +123,7 @@ def virtual(api: Api) -> Iterator[Site]:
     made.policy = replace(made.policy, pools={"compute": pool})
     yield made
     made.faults()
-    for instance in made.elastic():
-        api.compute.terminate_instance(instance.id)
-        api.wait(api.compute.get_instance, instance.id, "TERMINATED")
+    made.remove_elastic()
 
 
 def test_a_preemptible_node_has_all_of_the_configuration_as_well(virtual: Site) -> None:
@@ -172,6 +167,7 @@ def test_baked_nodes_get_no_key_of_ours(api: Api) -> None:
     instance_id, _ = site.cloud(public_key="ssh-ed25519 BBBB daemon").launch("compute", "compute-e1", 1, "token-2")
     assert "BBBB" not in api.compute.get_instance(instance_id).data.metadata["ssh_authorized_keys"]
     assert site.cloud().terminate(instance_id)
+    api.wait(api.compute.get_instance, instance_id, "TERMINATED")  # the next test counts elastic instances
 
 
 def test_the_same_token_is_the_same_instance_and_the_name_of_a_living_one_is_taken(site: Site) -> None:

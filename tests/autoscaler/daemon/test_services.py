@@ -153,10 +153,7 @@ def machine(api: Api, tmp_path: Path) -> Iterator[Machine]:
     yield made
     made.ear.close()
     (api.home / "faults.json").unlink(missing_ok=True)
-    for instance in made.site.elastic():
-        api.compute.terminate_instance(instance.id)
-    for instance in made.site.elastic():
-        api.wait(api.compute.get_instance, instance.id, "TERMINATED")
+    made.site.remove_elastic()
 
 
 def test_a_job_gets_its_nodes_and_they_go_when_slurm_lets_them_go(machine: Machine) -> None:

@@ -108,6 +108,21 @@ def test_a_stopped_instance_stays_stopped(api: Api, instance: Any) -> None:
     assert (now.lifecycle_state, now.image_id) == ("STOPPED", image(api).id)
 
 
+def test_a_stopped_instance_is_not_started_meanwhile(api: Api, instance: Any) -> None:
+    api.compute.instance_action(instance.id, "STOP")
+    api.wait(api.compute.get_instance, instance.id, "STOPPED")
+    api.faults({"operation": "ReplaceBootVolume", "until_removed": True})
+    work = replace(api, instance, image(api).id)
+    with refused(409, "IncorrectState") as said:
+        api.compute.instance_action(instance.id, "START")
+    assert "is being replaced" in said[0]
+    api.faults()
+    assert ended(api, work) == "SUCCEEDED"
+    started = api.compute.instance_action(instance.id, "START").headers["opc-work-request-id"]
+    assert ended(api, started) == "SUCCEEDED"
+    assert api.compute.get_instance(instance.id).data.lifecycle_state == "RUNNING"
+
+
 def test_what_oci_refuses_changes_nothing(api: Api, instance: Any) -> None:
     with refused(400, "InvalidParameter") as said:
         replace(api, instance, api.named_image("Oracle-Linux-9.7-2026.06.15-0").id)

@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import oci
 import pytest
 from oci.core.models import UpdateInstanceMaintenanceEventDetails as Details
 
+from gpucluster.localcloud import control
+from gpucluster.localcloud.api import maintenance_events
+from gpucluster.localcloud.engine.null_engine import NullEngine
+from gpucluster.localcloud.server.home import open_authority, open_cloud
 from tests.localcloud.api_harness import Api, refused, running
 from tests.waiting import wait_for
 
@@ -155,3 +160,32 @@ def test_a_file_that_is_wrong_makes_each_request_fail(api: Api) -> None:
     announce(api, {"name": "x", "display_name": "m-1"})
     with pytest.raises(oci.exceptions.ServiceError, match="is not a list of events"):
         listed(api)
+
+
+@pytest.mark.slow
+def test_two_requests_at_the_moment_of_a_reboot_make_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running(tmp_path) as api:
+        own = api.launch(api.subnet(api.vcn()), "m-1").id
+        announce(api, {"name": "e", "display_name": "m-1", "in": 0})
+        control.stop(api.home)
+    cloud = open_cloud(tmp_path, NullEngine(tmp_path / "null"), open_authority(tmp_path))
+    find = cloud.store.find
+    inner: list[str] = []
+
+    def found(kind: str, **more: Any) -> Any:
+        rows = find(kind, **more)
+        if kind == maintenance_events.KIND and rows and not inner and not cloud.store._depth:
+            inner.append("another request has found the same")
+            maintenance_events._follow(cloud)
+        return rows
+
+    monkeypatch.setattr(cloud.store, "find", found)
+    monkeypatch.setattr(cloud, "submit", lambda _what, job, *_more: job())
+    try:
+        maintenance_events._follow(cloud)
+        requests = find("coreservicesworkrequest", gone=None)
+        of_it = [row for row in requests if row.body["resources"][0]["identifier"] == own]
+        assert [row.body["operationType"] for row in of_it] == ["LaunchInstance", "InstanceAction"]
+        assert (len(inner), cloud.get("instance", own).state) == (1, "RUNNING")
+    finally:
+        cloud.close()

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from oci.core import models
 
+from gpucluster.localcloud import control
+from gpucluster.localcloud.compute import lifecycle
+from gpucluster.localcloud.engine.null_engine import NullEngine
+from gpucluster.localcloud.server.home import open_authority, open_cloud
+from gpucluster.localcloud.state.faults import Effect
 from tests.localcloud.api_harness import GPU_SHAPE, Api, refused, running
 from tests.waiting import wait_for
 
@@ -90,3 +96,26 @@ def test_its_capacity_is_taken_back(api: Api, subnet: Any) -> None:
             ]
         ),
     )
+
+
+def test_the_fault_may_be_removed_as_soon_as_the_instance_runs(tmp_path: Path) -> None:
+    with running(tmp_path / "cloud") as api:
+        api.faults({"operation": "BootInstance", "until_removed": True})
+        details = api.launch_details(api.subnet(api.vcn()), "taken", preemptible_instance_config=CONFIG)
+        own = api.compute.launch_instance(details).data.id
+        control.stop(api.home)
+        api.faults({"operation": "ReclaimCapacity", "until_removed": True})
+        cloud = open_cloud(api.home, NullEngine(api.home / "null"), open_authority(api.home))
+        end_work = cloud.end_work
+
+        def seen(*given: Any, **more: Any) -> None:
+            end_work(*given, **more)
+            api.faults()
+
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(cloud, "end_work", seen)
+                assert lifecycle.launch(cloud, own, Effect())
+            wait_for("its capacity is taken back", lambda: cloud.get("instance", own).state == "TERMINATED")
+        finally:
+            cloud.close()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,11 @@ from oci.core import models
 
 from gpucluster.localcloud import control
 from gpucluster.localcloud.compute import lifecycle
+from gpucluster.localcloud.compute.custom_images import USES
 from gpucluster.localcloud.engine.null_engine import NullEngine
 from gpucluster.localcloud.engine.protocol import RunState
 from gpucluster.localcloud.server.home import open_authority, open_cloud
+from gpucluster.oci.states import LifecycleState
 from tests.localcloud.api_harness import Api, refused, running
 from tests.localcloud.elastic_controller import TAGS, Controller
 
@@ -118,10 +122,20 @@ class Asked(NullEngine):
     """The null engine, which calls something when it is asked for a state."""
 
     on_state: Callable[[], object] = staticmethod(lambda: None)
+    on_start: Callable[[], object] = staticmethod(lambda: None)
+    on_terminate: Callable[[], object] = staticmethod(lambda: None)
 
     def state(self, name: str) -> RunState:
         self.on_state()
         return super().state(name)
+
+    def start(self, name: str) -> None:
+        self.on_start()
+        super().start(name)
+
+    def terminate(self, name: str) -> None:
+        super().terminate(name)
+        self.on_terminate()
 
 
 @pytest.mark.slow
@@ -144,5 +158,67 @@ def test_who_waits_for_the_work_request_of_a_reboot_finds_the_instance_running(t
             lifecycle.run_action(cloud, own, work_request)
             assert seen == ["IN_PROGRESS"], "before the state is known"
             assert (cloud.get("instance", own).state, request()) == ("RUNNING", "SUCCEEDED")
+        finally:
+            cloud.close()
+
+
+@pytest.mark.slow
+def test_a_request_that_comes_while_an_instance_boots_again_by_itself_is_carried_out(tmp_path: Path) -> None:
+    with running(tmp_path / "cloud") as api:
+        own = api.launch(api.subnet(api.vcn()), "one").id
+        control.stop(api.home)
+        engine = Asked(api.home / "null")
+        cloud = open_cloud(api.home, engine, open_authority(api.home))
+        asked: list[str] = []
+
+        def stop() -> None:
+            with cloud.store.transaction():
+                instance = cloud.get("instance", own)
+                asked.append(lifecycle.begin_action(cloud, instance, "STOP", "InstanceAction")[1])
+
+        try:
+            engine.on_start = stop
+            with cloud.locked(own):
+                lifecycle.start_stopped(cloud, own)
+            lifecycle.run_action(cloud, own, asked[0])
+            request = cloud.get("coreservicesworkrequest", asked[0]).body["status"]
+            assert (cloud.get("instance", own).state, request) == ("STOPPED", "SUCCEEDED")
+        finally:
+            cloud.close()
+
+
+@pytest.mark.slow
+def test_the_last_two_instances_of_a_deleted_image_end_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running(tmp_path / "cloud") as api:
+        subnet = api.subnet(api.vcn())
+        base = api.launch(subnet, "base")
+        details = models.CreateImageDetails(compartment_id=api.tenancy, instance_id=base.id, display_name="mine")
+        image = api.wait(api.compute.get_image, api.compute.create_image(details).data.id, "AVAILABLE")
+        source = models.InstanceSourceViaImageDetails(image_id=image.id)
+        users = [api.launch(subnet, name, source_details=source).id for name in ("one", "two")]
+        api.compute.delete_image(image.id)
+        control.stop(api.home)
+        engine = Asked(api.home / "null")
+        cloud = open_cloud(api.home, engine, open_authority(api.home))
+        set_state, waits = cloud.set_state, []
+
+        def recording(kind: str, ocid: str, state: LifecycleState, **more: Any) -> Any:
+            if ocid in users and state == LifecycleState.TERMINATED:
+                # Who has looked at the image's users meanwhile would have found this instance.
+                with ThreadPoolExecutor(1) as other:
+                    waits.append(not other.submit(cloud._locks[USES].acquire, blocking=False).result())
+            return set_state(kind, ocid, state, **more)
+
+        monkeypatch.setattr(cloud, "set_state", recording)
+        engine.on_terminate = threading.Barrier(2).wait
+        try:
+            for ocid in users:
+                with cloud.store.transaction():
+                    lifecycle.mark_terminating(cloud, cloud.get("instance", ocid))
+            wait([lifecycle.start_termination(cloud, ocid) for ocid in users])
+            assert ([cloud.get("instance", ocid).state for ocid in users], waits) == (["TERMINATED"] * 2, [True] * 2)
+            assert list((api.home / "null" / "images").iterdir()) == []
         finally:
             cloud.close()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +14,12 @@ import pytest
 from oci.core import models
 
 from gpucluster.localcloud import control
-from gpucluster.localcloud.compute.pools import converge, next_to_terminate
+from gpucluster.localcloud.compute import lifecycle
+from gpucluster.localcloud.compute.pools import converge, members, next_to_terminate
 from gpucluster.localcloud.engine.null_engine import NullEngine
+from gpucluster.localcloud.engine.protocol import LaunchRequest
 from gpucluster.localcloud.server.home import open_authority, open_cloud
+from gpucluster.localcloud.state.cloud import CloudState
 from gpucluster.localcloud.state.store import Resource
 from tests.localcloud.api_harness import Api, running
 from tests.waiting import wait_for
@@ -44,10 +47,10 @@ def test_a_member_that_is_terminated_is_replaced(api: Api, subnet: Any, configur
     lost = api.members(network.id)[0]
     api.compute.terminate_instance(lost.id)
     api.wait(api.compute.get_instance, lost.id, "TERMINATED")
-    # The pool is still RUNNING at that moment.
-    wait_for("there is another member", lambda: {one.id for one in api.members(network.id)} - {lost.id})
+    # A pool that lacks a member is not RUNNING at any moment.
     api.wait(api.management.get_cluster_network, network.id, "RUNNING")
-    assert len(api.members(network.id)) == 1
+    (member,) = api.members(network.id)
+    assert member.id != lost.id
     api.management.terminate_cluster_network(network.id)
     api.wait(api.management.get_cluster_network, network.id, "TERMINATED")
 
@@ -118,35 +121,93 @@ def test_a_boot_that_fails_late_ends_the_instance_and_reports_why(api: Api, subn
     api.launch(subnet, "latest")
 
 
+@contextmanager
+def stopped_pool(home: Path, size: int, engine: NullEngine | None = None) -> Iterator[tuple[CloudState, str]]:
+    """The state of a server that was stopped while it launched a pool."""
+    with running(home) as api:
+        api.faults({"operation": "BootInstance", "until_removed": True})
+        subnet = api.subnet(api.vcn(), prohibit_public_ip_on_vnic=True)
+        pool = api.cluster_network(api.configuration(), subnet, size).instance_pools[0].id
+        control.stop(api.home)
+    api.faults()
+    cloud = open_cloud(home, engine or NullEngine(home / "null"), open_authority(home))
+    try:
+        yield cloud, pool
+    finally:
+        cloud.close()
+
+
+def state_for_others(cloud: CloudState, ocid: str) -> str:
+    """What is committed, while this thread is in a transaction."""
+    with closing(sqlite3.connect(cloud.home / "cloud.db")) as store:
+        query = "SELECT json_extract(body, '$.lifecycleState') FROM resource WHERE id = ?"
+        return str(store.execute(query, (ocid,)).fetchone()[0])
+
+
 @pytest.mark.slow
 def test_nobody_sees_the_new_state_of_a_pool_before_its_work_request_has_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with running(tmp_path) as api:
-        api.faults({"operation": "BootInstance", "until_removed": True})
-        subnet = api.subnet(api.vcn(), prohibit_public_ip_on_vnic=True)
-        pool = api.cluster_network(api.configuration(), subnet, 1).instance_pools[0].id
-        control.stop(api.home)
-    api.faults()
-    cloud = open_cloud(tmp_path, NullEngine(tmp_path / "null"), open_authority(tmp_path))
-    request, end_work, seen = cloud.get("instancepool", pool).hidden["work_request"], cloud.end_work, []
+    with stopped_pool(tmp_path, 1) as (cloud, pool):
+        request, end_work, seen = cloud.get("instancepool", pool).hidden["work_request"], cloud.end_work, []
 
-    def state_for_others() -> str:
-        with closing(sqlite3.connect(tmp_path / "cloud.db")) as store:
-            query = "SELECT json_extract(body, '$.lifecycleState') FROM resource WHERE id = ?"
-            return str(store.execute(query, (pool,)).fetchone()[0])
+        def ending(ocid: str, **more: Any) -> None:
+            if ocid == request:
+                seen.append(state_for_others(cloud, pool))
+            end_work(ocid, **more)
 
-    def ending(ocid: str, **more: Any) -> None:
-        if ocid == request:
-            seen.append(state_for_others())
-        end_work(ocid, **more)
-
-    monkeypatch.setattr(cloud, "end_work", ending)
-    try:
+        monkeypatch.setattr(cloud, "end_work", ending)
         converge(cloud, pool)
-        assert (seen, state_for_others()) == (["PROVISIONING"], "RUNNING")
-    finally:
-        cloud.close()
+        assert (seen, state_for_others(cloud, pool)) == (["PROVISIONING"], "RUNNING")
+
+
+@pytest.mark.slow
+def test_nobody_sees_that_a_member_is_gone_before_its_pool_replaces_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with stopped_pool(tmp_path, 1) as (cloud, pool):
+        converge(cloud, pool)
+        (member,) = members(cloud, pool)
+        seen: list[str] = []
+        monkeypatch.setattr(cloud, "member_lost", lambda _pool: seen.append(state_for_others(cloud, member.id)))
+        with cloud.store.transaction():
+            lifecycle.mark_terminating(cloud, member)
+        lifecycle.terminate(cloud, member.id)
+        assert (seen, state_for_others(cloud, member.id)) == (["TERMINATING"], "TERMINATED")
+
+
+class Launching(NullEngine):
+    """The null engine, in which something happens while an instance is launched."""
+
+    meanwhile: Callable[[], object] = staticmethod(lambda: None)
+
+    def launch(self, request: LaunchRequest) -> None:
+        self.meanwhile()
+        super().launch(request)
+
+
+@pytest.mark.slow
+def test_a_member_that_is_lost_while_another_one_is_launched_is_replaced_as_well(tmp_path: Path) -> None:
+    engine = Launching(tmp_path / "null")
+    with stopped_pool(tmp_path, 2, engine) as (cloud, pool):
+        converge(cloud, pool)
+        first, second = members(cloud, pool)
+
+        def lose(row: Resource) -> None:
+            with cloud.store.transaction():
+                lifecycle.mark_terminating(cloud, cloud.get("instance", row.id))
+            lifecycle.terminate(cloud, row.id)
+
+        def once() -> None:
+            engine.meanwhile = lambda: None
+            lose(second)
+
+        engine.meanwhile = once
+        lose(first)
+        wait_for("the pool has come to rest", lambda: cloud.get("instancepool", pool).state == "RUNNING")
+        left = members(cloud, pool)
+        assert [row.state for row in left] == ["RUNNING", "RUNNING"]
+        assert not {row.id for row in left} & {first.id, second.id}
 
 
 def test_the_oldest_of_the_fullest_fault_domain_goes_first() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -73,3 +75,16 @@ def test_networks_and_images_are_there_until_they_are_removed(engine: NullEngine
     assert [path.name for path in (tmp_path / "images").iterdir()] == ["local_image:1"]
     engine.remove_image("local/image:1")
     assert list((tmp_path / "images").iterdir()) == []
+
+
+def test_volumes_of_several_instances_may_come_and_go_at_once(engine: NullEngine, tmp_path: Path) -> None:
+    def come_and_go(number: int) -> None:
+        for turn in range(20):
+            file = tmp_path / f"volume-{number}-{turn}"
+            engine.attach_volume(f"gpucluster-{number}", "/dev/oracleoci/oraclevdb", file)
+            if turn % 2:
+                engine.detach_volume(f"gpucluster-{number}", "/dev/oracleoci/oraclevdb", file)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(come_and_go, range(8)))
+    assert len(json.loads((tmp_path / "volumes.json").read_text())) == 8 * 10

@@ -227,6 +227,19 @@ def test_a_pid_that_belongs_to_another_process_by_now_is_left_alone(tmp_path: Pa
         os.waitpid(other, 0)
 
 
+def test_a_process_that_had_ended_before_it_was_looked_at_is_stopped(tmp_path: Path) -> None:
+    engine = ProcessEngine(tmp_path)
+    configure(tmp_path, "true")
+    ended = process.spawn_daemon(["true"], log=tmp_path / "log")
+    wait_for("it has ended", lambda: process.identity(ended) is None)
+    (tmp_path / "processes" / "machines" / "n").write_text(
+        json.dumps({"ocid": "o", "ip": "1", "hostname": "n", "pid": ended, "identity": process.identity(ended)})
+    )
+    assert engine.state("n") == "stopped"
+    engine.terminate("n")
+    assert engine.state("n") == "absent"
+
+
 def test_a_launch_without_a_usable_command_fails_and_reports_it(api: Api, subnet: Any) -> None:
     for text in ("{", '{"argv": "sleep"}', '{"argv": ["/no/such/program"]}'):
         (api.home / "process-engine.json").write_text(text)

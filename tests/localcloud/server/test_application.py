@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import secrets
 import socket
@@ -10,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from gpucluster.localcloud.engine.null_engine import NullEngine
+from gpucluster.localcloud.server.application import Application
+from gpucluster.localcloud.server.home import open_authority, open_cloud
 from tests.localcloud.api_harness import Api, running
 from tests.localcloud.raw_requests import raw, signed
 from tests.waiting import wait_for
@@ -72,3 +76,24 @@ def test_a_client_that_goes_before_the_end_of_its_body_is_not_a_fault_of_the_ser
 def test_the_request_id_of_the_caller_comes_back(shared: Api) -> None:
     reply = shared.identity.get_tenancy(shared.tenancy)
     assert "/" in reply.headers["opc-request-id"]
+
+
+def test_who_has_an_answer_finds_its_line_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    authority = open_authority(tmp_path)
+    cloud = open_cloud(tmp_path, NullEngine(tmp_path / "null"), authority)
+    seen: list[str] = []
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request"}
+
+    async def send(_message: object) -> None:
+        seen.append(caplog.text)
+
+    scope = {"type": "http", "method": "GET", "path": "/20160918/vcns", "raw_path": b"/20160918/vcns",
+             "query_string": b"", "headers": []}  # fmt: skip
+    caplog.set_level("INFO", logger="gpucluster.localcloud")
+    try:
+        asyncio.run(Application(cloud, authority)(scope, receive, send))
+    finally:
+        cloud.close()
+    assert "GET '/20160918/vcns' - 401 NotAuthenticated" in seen[0]

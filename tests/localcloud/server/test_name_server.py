@@ -6,6 +6,7 @@ The name server of the internet is a double: what other servers send may differ 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import threading
 from collections.abc import Iterator
@@ -70,7 +71,8 @@ class Internet:
                 wire, client = self._sockets[0].recvfrom(65535)
             except OSError:
                 return
-            self._sockets[0].sendto(self._reply(wire).to_wire(max_size=512, prefer_truncation=True), client)
+            with contextlib.suppress(dns.exception.DNSException):  # of another program, which had this port before
+                self._sockets[0].sendto(self._reply(wire).to_wire(max_size=512, prefer_truncation=True), client)
 
     def _streams(self) -> None:
         while True:

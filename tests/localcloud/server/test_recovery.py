@@ -7,8 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from oci.core import models
 
 from gpucluster.localcloud import control
+from gpucluster.localcloud.compute import lifecycle
+from gpucluster.localcloud.engine.null_engine import NullEngine
+from gpucluster.localcloud.server.home import open_authority, open_cloud
 from tests.localcloud.api_harness import Api, running
 from tests.waiting import wait_for
 
@@ -81,6 +85,26 @@ def test_after_a_crash_work_is_finished_and_orphans_are_removed(api: Api) -> Non
     running_now = {one.id for one in api.compute.list_instances(api.tenancy, lifecycle_state="RUNNING").data}
     assert len(running_now) == 5
     assert len(list(machines.iterdir())) == 5
+
+
+def test_the_work_request_of_a_lost_reboot_ends_and_that_of_a_boot_volume_goes_on(api: Api) -> None:
+    subnet = api.subnet(api.vcn())
+    first, second = (api.launch(subnet, name).id for name in ("first", "second"))
+    api.faults({"operation": "ReplaceBootVolume", "until_removed": True})
+    image = api.compute.list_images(api.tenancy, operating_system="Debian", operating_system_version="12").data[0].id
+    source = models.UpdateInstanceSourceViaImageDetails(image_id=image)
+    update = api.compute.update_instance(second, models.UpdateInstanceDetails(source_details=source))
+    control.stop(api.home)
+    cloud = open_cloud(api.home, NullEngine(api.home / "null"), open_authority(api.home))
+    with cloud.store.transaction():
+        _, reboot = lifecycle.begin_action(cloud, cloud.get("instance", first), "SOFTRESET", "UpdateInstance")
+    cloud.close()  # as if it were killed before the job begins
+    api.start()
+    api.faults()
+    api.wait(api.compute.get_instance, first, "RUNNING")
+    assert api.work.get_work_request(reboot).data.status == "FAILED"
+    api.wait(api.compute.get_instance, second, "RUNNING")
+    assert api.work.get_work_request(update.headers["opc-work-request-id"]).data.status == "SUCCEEDED"
 
 
 def test_killed_anywhere_in_the_middle_of_launches_it_converges(api: Api) -> None:

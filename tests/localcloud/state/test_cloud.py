@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
 
 import pytest
 from oci.core import models
 
+from gpucluster.localcloud.engine.null_engine import NullEngine
+from gpucluster.localcloud.server.home import open_authority, open_cloud
 from tests.localcloud.api_harness import Api, refused, running
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -43,3 +47,13 @@ def test_a_retried_launch_has_the_same_work_request(shared: Api) -> None:
     assert first.data.id == second.data.id
     assert first.headers["opc-work-request-id"] == second.headers["opc-work-request-id"]
     assert len(shared.compute.list_instances(shared.tenancy, display_name="once").data) == 1
+
+
+def test_a_job_that_comes_while_the_server_ends_is_left_to_its_next_start(tmp_path: Path) -> None:
+    cloud = open_cloud(tmp_path, NullEngine(tmp_path / "null"), open_authority(tmp_path))
+    ran: list[str] = []
+    cloud._timers.stop()  # as `CloudState.close` does, which then ends what it knows of
+    ended = cloud.coordinate("pool", lambda: wait([cloud.submit("late", lambda: ran.append("late"), delay=0.1)]))
+    wait_for("nobody waits for it", ended.done)
+    cloud.close()
+    assert ran == []
