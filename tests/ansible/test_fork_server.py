@@ -89,8 +89,13 @@ class ServedFolder:
         """Whether a task runs in a fork of the server."""
         return "gpucluster-task" in self.run("print(open('/proc/self/comm').read())").stdout
 
+    def server(self) -> int:
+        """The only server, when it has its name: who started it is told before that."""
+        (found,) = wait_for("the server has its name", self.processes)
+        return found
+
     def processes(self) -> list[int]:
-        """The servers of this folder."""
+        """The servers of this folder that have their name."""
         found = []
         for path in Path("/proc").glob("[0-9]*"):
             try:
@@ -158,8 +163,7 @@ def test_a_task_that_is_killed_fails(host: ServedFolder) -> None:
 
 def test_without_a_server_the_program_is_the_interpreter(host: ServedFolder) -> None:
     host.start()
-    (server,) = host.processes()
-    os.kill(server, signal.SIGKILL)
+    os.kill(host.server(), signal.SIGKILL)
     assert host.task("one") == "first one one"
     assert not host.served()
     assert host.imports() == ["first", "first"]
@@ -167,7 +171,7 @@ def test_without_a_server_the_program_is_the_interpreter(host: ServedFolder) -> 
 
 def test_a_server_ends_when_it_is_idle_or_replaced(host: ServedFolder) -> None:
     host.start()
-    (first,) = host.processes()
+    first = host.server()
     host.start(idle=0.5)
     wait_for("the first server, which was replaced, has ended", lambda: first not in host.processes())
     wait_for("the second server, which is idle, has ended", lambda: not host.processes())
@@ -189,11 +193,11 @@ def test_without_rights_or_a_place_for_files_tasks_have_the_plain_interpreter(ho
 
 def test_a_task_that_asks_for_a_server_gets_the_one_that_runs_it(host: ServedFolder) -> None:
     host.start()
-    before = host.processes()
+    server = host.server()
     again = "from ansible.module_utils import gpucluster_fork_server as server\nprint(server.start())\n"
     done = host.run(TASK.format(archive=str(archive(host.folder / "one.zip"))) + again)
     assert done.stdout.splitlines() == ["first one one", str(host.client)], done.stderr
-    assert host.processes() == before
+    assert host.processes() == [server]
 
 
 def test_the_service_that_joins_nodes_has_a_server_of_its_own_on_the_controller() -> None:

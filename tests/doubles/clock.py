@@ -52,7 +52,8 @@ class LateTime:
 
     def monotonic(self) -> float:
         """What a clock shows that does not jump."""
-        self.now += self._step if self._happened() else 0.0
+        if self._happened():  # else nothing is written: another thread may move the time between the two steps of `+=`
+            self.now += self._step
         return self.now
 
     def stand_still(self) -> None:

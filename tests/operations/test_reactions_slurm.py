@@ -38,6 +38,9 @@ pytestmark = [pytest.mark.slurm, pytest.mark.containers]
 NODES = ("n-1", "n-2", "n-3")
 IDLE = ReportedJob("", JobActivity.IDLE, 8000.0, idle=4, idle_s=32_000.0)
 BUSY = ReportedJob("", JobActivity.WORKING, 10.0)
+#: A job that is cancelled ends after KillWait. Slurm brings the line and the signal by two threads, and a job that has
+#: ended has no output any more.
+STAYS = "trap '' TERM; echo it stays; sleep 600"
 
 
 @pytest.fixture(scope="module")
@@ -82,8 +85,8 @@ def site(slurm: SlurmHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     slurm.until("the nodes are free", lambda: all(slurm.flags(name) == {"IDLE"} for name in NODES))
 
 
-def started(slurm: SlurmHarness, name: str, *options: str) -> str:
-    job = slurm.sbatch(f"--output=/tmp/{name}.out", "--partition=gpu", "--exclusive", *options)
+def started(slurm: SlurmHarness, name: str, *options: str, script: str = "sleep 600") -> str:
+    job = slurm.sbatch(f"--output=/tmp/{name}.out", "--partition=gpu", "--exclusive", *options, script=script)
     slurm.until("it runs", lambda: slurm.squeue().get(job) == "RUNNING")
     until_it_writes(slurm, name)
     return job
@@ -93,6 +96,10 @@ def until_it_writes(slurm: SlurmHarness, *names: str) -> None:
     """A job is RUNNING before its node has opened its output: a line that came before that would not be there."""
     files = [f"/tmp/{name}.out" for name in names]
     slurm.until("it has its output", lambda: slurm.run("ls", *files, check=False).returncode == 0)
+
+
+def until_it_stays(slurm: SlurmHarness, *names: str) -> None:
+    slurm.until("it ignores the signal", lambda: all("it stays" in output(slurm, name) for name in names))
 
 
 def output(slurm: SlurmHarness, name: str) -> str:
@@ -192,16 +199,19 @@ def test_slurm_refuses_to_requeue_a_job_that_does_not_want_it(slurm: SlurmHarnes
     for _ in range(3):
         found.hear(job, n_1=hung("n-1"))
         found.tick()
-    slurm.until("it is said", lambda: f"Slurm does not requeue job {job}. It stays as it is." in output(slurm, "stays"))
+    # Slurm brings each line by a thread of its own: the second one may come first.
+    slurm.until("both lines are there", lambda: output(slurm, "stays").count("gpucluster:") > 1)
     assert output(slurm, "stays").count("gpucluster:") == 2
+    assert f"Slurm does not requeue job {job}. It stays as it is." in output(slurm, "stays")
     assert (slurm.squeue()[job], slurm.job(job)["Restarts"]) == ("RUNNING", "0")
 
 
 def test_one_task_of_an_array_is_cancelled(slurm: SlurmHarness, site: Any) -> None:
     found = site(ReactionSettings(on_hang=Choice.CANCEL))
-    job = slurm.sbatch("--output=/tmp/array-%a.out", "--partition=gpu", "--exclusive", "--nodes=1", "--array=1-2")
+    options = ("--output=/tmp/array-%a.out", "--partition=gpu", "--exclusive", "--nodes=1", "--array=1-2")
+    job = slurm.sbatch(*options, script=STAYS)
     slurm.until("both run", lambda: list(slurm.squeue().values()) == ["RUNNING", "RUNNING"])
-    until_it_writes(slurm, "array-1", "array-2")
+    until_it_stays(slurm, "array-1", "array-2")
     # The last task has the number of the array.
     fields = slurm.job(job)
     (node,) = re.findall(
@@ -218,7 +228,8 @@ def test_one_task_of_an_array_is_cancelled(slurm: SlurmHarness, site: Any) -> No
 
 def test_a_job_is_cancelled_that_leaves_its_gpus_idle(slurm: SlurmHarness, site: Any) -> None:
     found = site(ReactionSettings(end_idle_s=7200))
-    job = started(slurm, "idle", "--nodes=2", "--nodelist=n-1,n-2")
+    job = started(slurm, "idle", "--nodes=2", "--nodelist=n-1,n-2", script=STAYS)
+    until_it_stays(slurm, "idle")
     found.hear(job, n_1=IDLE, n_2=BUSY)
     found.tick()
     slurm.until("it is told", lambda: "on 4 of its GPUs, for 8.9 GPU hours (n-1)." in output(slurm, "idle"))

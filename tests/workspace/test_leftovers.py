@@ -104,7 +104,8 @@ def test_a_program_that_does_not_end_is_named(paths: ClusterPaths) -> None:
         leftovers.end(paths, ignore, timeout=0.5)
     with pytest.raises(ToolError):
         leftovers.end(paths, ignore, timeout=0.5)
-    assert (paths.root.parent / "deaf.told").read_text() == "x"
+    told = paths.root.parent / "deaf.told"
+    assert wait_for("it has written that it was told", told.read_text, ignore=FileNotFoundError) == "x"
     deaf.kill()
     deaf.wait()
 

@@ -484,13 +484,18 @@ def test_the_clock_never_jumps() -> None:
 
 
 class CountedWakeUp(WakeUp):
-    """Counts how often the loop has gone to sleep."""
+    """Counts how often the loop has gone to sleep, and knows whether it sleeps."""
 
     sleeps = 0
+    asleep = False
 
     def wait(self, seconds: float) -> Woken:
+        self.asleep = True
         self.sleeps += 1
-        return super().wait(seconds)
+        try:
+            return super().wait(seconds)
+        finally:
+            self.asleep = False
 
 
 class Poked(Rig):
@@ -517,7 +522,7 @@ class Poked(Rig):
 
     def looked(self, times: int) -> bool:
         """Whether it has asked the cloud so often, and sleeps."""
-        return self.cloud.listings == times and not list(self.spool.iterdir())
+        return self.cloud.listings == times and not list(self.spool.iterdir()) and self.wake_up.asleep
 
 
 @pytest.fixture
@@ -552,9 +557,7 @@ def test_who_pokes_with_a_reason_has_the_cloud_asked_at_the_pace_of_the_autoscal
             poked.hook()
         assert poked.cloud.listings == times - 1, "the pause is not over"
         poked.clock.now += Poked.BUSY_TICK
-        wait_for("it looks", lambda times=times: poked.looked(times))  # type: ignore[misc]
-        before = poked.wake_up.sleeps
-        wait_for("it sleeps again", lambda before=before: poked.wake_up.sleeps > before)  # type: ignore[misc]
+        wait_for("it looks, and sleeps again", lambda times=times: poked.looked(times))  # type: ignore[misc]
 
 
 def test_a_pause_of_an_operator_takes_effect_at_the_same_pace(poked: Poked) -> None:

@@ -28,11 +28,13 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
 
 
 @pytest.fixture
-def words(tmp_path: Path, slurm: Commands) -> list[str]:
-    """The arguments that lead to a cluster with the node compute-1, whose disk failed."""
+def words(tmp_path: Path, slurm: Commands, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The arguments that lead to a cluster with the node compute-1, whose disk failed at the present moment."""
+    present = now()
+    monkeypatch.setattr(program, "now", lambda: present)
     (tmp_path / "health.json").write_text(json.dumps(RAW))
     store = ReportStore(tmp_path / "kept", interval=300)
-    store.keep("compute-1", report("compute-1", {"disk": Status.FAIL, "gpu": Status.PASS}), now())
+    store.keep("compute-1", report("compute-1", {"disk": Status.FAIL, "gpu": Status.PASS}), present)
     return [f"--settings={tmp_path / 'health.json'}", f"--folder={tmp_path / 'kept'}"]
 
 

@@ -191,12 +191,19 @@ def test_what_is_not_a_report_is_refused_and_the_service_goes_on(site: Site, dat
 
 
 def test_one_address_has_few_connections_and_slow_ones_end(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = LateTime()
+    looks: dict[int, int] = {}
+
+    def looked() -> None:
+        looks[threading.get_ident()] = looks.get(threading.get_ident(), 0) + 1
+
+    clock = LateTime(looked)
     monkeypatch.setattr(service, "time", clock)
     monkeypatch.setattr(service, "_SECONDS", 0.2)  # how often it looks whether a client's time is over
     idle = [socket.create_connection((HOME, site.listener.port), timeout=PATIENCE_S) for _ in range(9)]
     # The ninth is closed at once, the others when their time is over.
     assert idle[-1].recv(10) == b""
+    # The first look of each thread begins its client's time.
+    wait_for("the time of the eight runs", lambda: sum(each > 1 for each in list(looks.values())) == 8)
     clock.now += 0.3
     assert b"did not end" in idle[0].recv(1000)
     for connection in idle:

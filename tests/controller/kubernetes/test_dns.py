@@ -12,6 +12,7 @@ import pytest
 from gpucluster.controller.kubernetes import dns
 from gpucluster.controller.kubernetes.verify_facts import NAME
 from gpucluster.node_agent.errors import Failed
+from tests.waiting import PATIENCE_S
 
 #: As a server sends them: the name of the answer is a pointer to the question's.
 _RECORD = struct.pack("!HHHIH", 0xC00C, 1, 1, 30, 4) + bytes([10, 96, 0, 1])
@@ -24,8 +25,10 @@ def reply(asked: bytes, record: bytes) -> bytes:
 
 
 @pytest.fixture
-def server() -> Iterator[tuple[str, int, list[bytes]]]:
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int, list[bytes]]]:
     """A DNS server on the loopback interface; the list is what it puts behind the question, once each."""
+    # Who asks again takes the answer to another question.
+    monkeypatch.setattr(dns, "_ASK_S", PATIENCE_S)
     answers: list[bytes] = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listening:
         listening.bind(("127.0.0.1", 0))

@@ -404,9 +404,14 @@ def test_what_is_not_a_name_of_an_object_is_refused() -> None:
 
 
 class Pods:
-    """The pods of one job as processes of this machine, with a home of their own."""
+    """The pods of one job as processes of this machine, with a home of their own.
+
+    Attributes:
+        silent: seconds after which a pod that shows no life is given up.
+    """
 
     def __init__(self, place: Path, found: list[dict[str, Any]]) -> None:
+        self.silent = int(PATIENCE_S)
         self._home, self._files, self._bin = place / "home", place / "files", place / "bin"
         for folder in (self._home, self._files, self._bin):
             folder.mkdir(exist_ok=True)
@@ -424,8 +429,9 @@ class Pods:
     def start(self, number: int) -> subprocess.Popen[str]:
         values = {one["name"]: one["value"] for one in self._specs[number]["containers"][0]["env"] if "value" in one}
         environment = {
-            **values, "HOME": str(self._home), "PATH": f"{self._bin}:{os.environ['PATH']}", "GPUCLUSTER_SILENT_S": "5",
-            "GPUCLUSTER_FILES": str(self._files), "GPUCLUSTER_POD": f"pod-{number}",
+            **values, "HOME": str(self._home), "PATH": f"{self._bin}:{os.environ['PATH']}",
+            "GPUCLUSTER_SILENT_S": str(self.silent), "GPUCLUSTER_FILES": str(self._files),
+            "GPUCLUSTER_POD": f"pod-{number}",
         }  # fmt: skip
         argv = ["bash", str(self._files / "kubernetes_node.sh")]
         running = subprocess.Popen(
@@ -513,6 +519,8 @@ def test_a_module_that_one_pod_lacks_is_reported_before_anything_ran(training: P
 
 def test_a_pod_that_is_lost_ends_the_job(training: Pods) -> None:
     training.program("python3", _TOLD + "    exec sleep 300\n")
+    # The others show every two seconds that they live, and later on a busy machine.
+    training.silent = 10
     started = [training.start(number) for number in range(3)]
     first = started[0]
     assert first.stdout is not None
