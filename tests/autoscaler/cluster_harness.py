@@ -375,6 +375,22 @@ class ClusterHarness:
         """Whether a part failed in the daemon's last pass: "slurm", "cloud"."""
         return any(str(one).startswith(f"{of}: ") for one in self.status.get("problems", ()))
 
+    def messages_are_sent(self) -> None:
+        """Wait until slurmctld has no message for a node.
+
+        It tells a node that is down to end its job, and does not wait for an answer. Here a node boots within two
+        seconds at the port that it had: on a busy machine the message comes to the new node, and ends the job that was
+        begun again.
+        """
+
+        def sent() -> bool:
+            found = dict(
+                re.findall(r"^(Agent queue size|Agent count):\s+(\d+)$", self.slurm_harness.run("sdiag").stdout, re.M)
+            )
+            return set(found) == {"Agent queue size", "Agent count"} and set(found.values()) == {"0"}
+
+        self.until("Slurm has sent its messages", sent)
+
     def passes(self, number: int = 2) -> None:
         """Wait for so many whole passes of the daemon that begin after now."""
         # The first end that is seen may be of a pass that had begun before.

@@ -304,8 +304,10 @@ def test_scenario_24_an_instance_is_terminated_under_a_running_job(play: Play) -
     harness, job = play.harness, play.jobs["24"]
     harness.wait_state(job, "RUNNING")
     (node,) = harness.nodes(job)
-    harness.terminate(harness.instances("p24")[node][0].id)
-    harness.until("Slurm runs the job again", lambda: harness.slurm_harness.job(job)["Restarts"] == "1")
+    with harness.hold_boots("p24"):
+        harness.terminate(harness.instances("p24")[node][0].id)
+        harness.until("Slurm runs the job again", lambda: harness.slurm_harness.job(job)["Restarts"] == "1")
+        harness.messages_are_sent()
     harness.wait_state(job, "RUNNING")
     harness.open("24")
     play.ran("24")
@@ -317,8 +319,10 @@ def test_scenario_25_an_instance_is_stopped_under_a_running_job(play: Play) -> N
     harness.wait_state(job, "RUNNING")
     (node,) = harness.nodes(job)
     stopped = harness.instances("p25")[node][0].id
-    harness.api.compute.instance_action(stopped, "STOP")
-    harness.until("Slurm runs the job again", lambda: harness.slurm_harness.job(job)["Restarts"] == "1")
+    with harness.hold_boots("p25"):
+        harness.api.compute.instance_action(stopped, "STOP")
+        harness.until("Slurm runs the job again", lambda: harness.slurm_harness.job(job)["Restarts"] == "1")
+        harness.messages_are_sent()
     harness.wait_state(job, "RUNNING")
     harness.api.wait(harness.api.compute.get_instance, stopped, "TERMINATED")
     harness.open("25")
