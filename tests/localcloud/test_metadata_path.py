@@ -5,13 +5,14 @@ from __future__ import annotations
 import secrets
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import oci
 import pytest
 
+from gpucluster.localcloud.engine import link_local
 from gpucluster.localcloud.engine.link_local import set_paths, table_name
 from gpucluster.localcloud.engine.protocol import NetworkListeners
 from gpucluster.paths import ansible_dir
@@ -22,8 +23,6 @@ from tests.localcloud.api_harness import Api, running
 from tests.waiting import PATIENCE_S, wait_for
 
 ADDRESS = "169.254.169.254"
-# RFC 5737: of no network.
-NOWHERE = "203.0.113.65"
 # The server is killed in the middle, and the network goes at the end.
 pytestmark = pytest.mark.story
 
@@ -37,6 +36,12 @@ def host(*argv: str) -> str:
 
 def tables() -> str:
     return host("nft", "list", "tables")
+
+
+def nowhere() -> str:
+    """An address that no network of this machine has (RFC 2544), and most likely no other test; with another digit it
+    is one as well."""
+    return f"198.18.{secrets.randbelow(256)}.{1 + secrets.randbelow(24)}"
 
 
 def no_bridge() -> str:
@@ -284,7 +289,7 @@ def test_a_server_that_was_killed_takes_up_its_networks_again(site: Site) -> Non
 @pytest.mark.containers
 def test_the_rules_go_with_the_last_network(site: Site) -> None:
     other = site.api.home.parent / "other"
-    set_paths(other, {no_bridge(): NetworkListeners(NOWHERE, 1, 2, 3, 4)})
+    set_paths(other, {no_bridge(): NetworkListeners(nowhere(), 1, 2, 3, 4)})
     try:
         site.api.compute.terminate_instance(site.instance.id)
         site.api.wait(site.api.compute.get_instance, site.instance.id, "TERMINATED")
@@ -302,13 +307,56 @@ def test_the_rules_go_with_the_last_network(site: Site) -> None:
 def test_rules_of_a_deleted_cloud_do_not_catch_the_bridge_that_has_its_name_now(tmp_path: Path) -> None:
     need_containers()
     killed, now, beside = (tmp_path / name for name in ("killed", "now", "beside"))
-    listeners, bridge = NetworkListeners(NOWHERE, 1, 2, 3, 4), no_bridge()
+    gateway, bridge = nowhere(), no_bridge()
+    listeners = NetworkListeners(gateway, 1, 2, 3, 4)
     try:
         set_paths(killed, {bridge: listeners})
-        set_paths(beside, {f"{bridge}0": listeners})
-        set_paths(now, {bridge: listeners})
+        set_paths(beside, {f"{bridge}0": NetworkListeners(f"{gateway}1", 1, 2, 3, 4)})
+        set_paths(now, {bridge: NetworkListeners(nowhere(), 1, 2, 3, 4)})
         left = tables().split()
         assert [table_name(home) in left for home in (killed, now, beside)] == [False, True, True]
     finally:
         for home in (killed, now, beside):
+            set_paths(home, {})
+
+
+@pytest.mark.containers
+def test_rules_of_a_deleted_cloud_do_not_close_the_addresses_that_another_has_now(tmp_path: Path) -> None:
+    need_containers()
+    killed, now = tmp_path / "killed", tmp_path / "now"
+    listeners = NetworkListeners(nowhere(), 1, 2, 3, 4)
+    try:
+        set_paths(killed, {no_bridge(): listeners})
+        set_paths(now, {no_bridge(): listeners})
+        assert [table_name(home) in tables().split() for home in (killed, now)] == [False, True]
+    finally:
+        for home in (killed, now):
+            set_paths(home, {})
+
+
+@pytest.mark.containers
+def test_a_table_that_its_owner_has_replaced_meanwhile_is_not_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    need_containers()
+    beside, now, bridge = tmp_path / "beside", tmp_path / "now", no_bridge()
+    look, looks = link_local._left_behind, []
+
+    def replaced(own: str, paths: Mapping[str, NetworkListeners]) -> list[str]:
+        left = look(own, paths)
+        if own == table_name(now):
+            looks.append(left)
+            if len(looks) == 1:  # the bridge was its own, and the new table has others
+                set_paths(beside, {no_bridge(): NetworkListeners(nowhere(), 1, 2, 3, 4)})
+        return left
+
+    try:
+        set_paths(beside, {bridge: NetworkListeners(nowhere(), 1, 2, 3, 4)})
+        monkeypatch.setattr(link_local, "_left_behind", replaced)
+        set_paths(now, {bridge: NetworkListeners(nowhere(), 1, 2, 3, 4)})
+        assert [len(left) for left in looks] == [1, 0]
+        assert [table_name(home) in tables().split() for home in (beside, now)] == [True, True]
+    finally:
+        monkeypatch.undo()
+        for home in (beside, now):
             set_paths(home, {})

@@ -12,7 +12,8 @@ The API with TLS is at port 443 of the gateway for them, where the host itself m
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 from gpucluster import process
@@ -25,6 +26,8 @@ METADATA_ADDRESS = "169.254.169.254"
 _LINK_LOCAL = "169.254.0.0/16"
 _PREFIX = "gpucluster_"
 _DNS_PORT = 53
+_HANDLE = re.compile(r"^table ip \S+ \{ # handle ([0-9]+)$", re.MULTILINE)
+_TRIES = 5
 
 
 def table_name(home: Path) -> str:
@@ -79,29 +82,35 @@ def set_paths(home: Path, paths: Mapping[str, NetworkListeners]) -> None:
         CloudError: the packet filter refused.
     """
     own = table_name(home)
-    removals = "".join(map(_removal, _left_behind(own, paths)))
-    result = process.run(["nft", "-f", "-"], input=removals + rules(own, paths), check=False)
-    if result.returncode != 0:
-        raise CloudError(
-            f"the instances' access to {METADATA_ADDRESS} and to the API can't be set up: {result.stderr.strip()}",
-            where="nft",
-            hint="The kernel needs nf_tables with NAT: modprobe nft_chain_nat",
-        )
+    for _ in range(_TRIES):
+        left = _left_behind(own, paths)
+        removals = "".join(f"delete table ip handle {handle}\n" for handle in left)
+        result = process.run(["nft", "-f", "-"], input=removals + rules(own, paths), check=False)
+        if result.returncode == 0:
+            return
+        if not left:
+            break  # else another local cloud may have replaced its table since we looked: then nothing was changed
+    raise CloudError(
+        f"the instances' access to {METADATA_ADDRESS} and to the API can't be set up: {result.stderr.strip()}",
+        where="nft",
+        hint="The kernel needs nf_tables with NAT: modprobe nft_chain_nat",
+    )
 
 
-def _left_behind(own: str, bridges: Collection[str]) -> list[str]:
-    """The tables of local clouds that were killed and deleted, whose bridges are ours now: Podman uses names again."""
-    if not bridges:
+def _left_behind(own: str, paths: Mapping[str, NetworkListeners]) -> list[str]:
+    """The tables, by handle, of local clouds that were killed and deleted, whose bridges or addresses are ours now.
+
+    Podman uses names of bridges again; and rules for an address let nobody in from any bridge but theirs. A table has
+    another handle when its owner has replaced it: that one is not meant.
+    """
+    if not paths:
         return []
+    ours = [f'iifname "{bridge}"' for bridge in paths] + [f"ip daddr {to.gateway} " for to in paths.values()]
     listed = process.run(["nft", "list", "tables", "ip"], check=False).stdout.split()
-    return [
-        table
-        for table in listed
-        if table.startswith(_PREFIX)
-        and table != own
-        and any(f'iifname "{bridge}"' in text for text in [_text_of(table)] for bridge in bridges)
-    ]
+    texts = [_text_of(table) for table in listed if table.startswith(_PREFIX) and table != own]
+    found = [_HANDLE.search(text) for text in texts if any(rule in text for rule in ours)]
+    return [match[1] for match in found if match]
 
 
 def _text_of(table: str) -> str:
-    return process.run(["nft", "list", "table", "ip", table], check=False).stdout
+    return process.run(["nft", "--handle", "list", "table", "ip", table], check=False).stdout
