@@ -495,13 +495,19 @@ class OciCloud:
 
     def _instance_principal(self) -> Any:
         from oci.auth.signers import InstancePrincipalsSecurityTokenSigner
+        from oci.retry import NoneRetryStrategy
 
         with self._lock:
             if self._signer is None:
                 endpoint = self._policy.authentication.endpoint
                 # The cloud's own endpoint follows from the region. A cloud elsewhere has both services at one address.
                 options = {"federation_endpoint": f"{endpoint}/v1/x509"} if endpoint else {}
-                self._signer = InstancePrincipalsSecurityTokenSigner(**options)
+                # The next pass asks again. By default it would ask eight times, in minutes without a word: systemd's
+                # watchdog then ends the daemon before it has reported that there is no metadata service.
+                once = NoneRetryStrategy()
+                self._signer = InstancePrincipalsSecurityTokenSigner(
+                    retry_strategy=once, federation_client_retry_strategy=once, **options
+                )
             return self._signer
 
     def _sign_in_again(self, seen: int) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,6 +14,7 @@ import pytest
 
 from gpucluster.autoscaler.daemon.oci import OciCloud, RequestFailed, RequestFault, classify
 from gpucluster.autoscaler.decide.types import Fault
+from gpucluster.autoscaler.policy import Authentication
 from gpucluster.errors import CloudError
 from gpucluster.oci.host_tag import has_host_tag
 from tests.autoscaler.cloud_harness import Site
@@ -291,6 +294,30 @@ def test_no_answer_is_transient_and_names_what_was_tried(site: Site) -> None:
     with pytest.raises(RequestFailed, match=r"list_instances: no answer from the cloud") as caught:
         site.cloud().instances()
     assert (caught.value.status, caught.value.kind) == (0, Fault.TRANSIENT)
+
+
+def test_a_metadata_service_that_can_not_be_reached_is_reported_at_once(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    asked.append(connection.recv(1000).partition(b" HTTP")[0])
+                    connection.close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        monkeypatch.setenv("OCI_METADATA_BASE_URL", f"http://127.0.0.1:{server.getsockname()[1]}/opc/v2")
+        monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+        site.policy = replace(site.policy, authentication=Authentication("instance_principal"))
+        with pytest.raises(RequestFailed) as failed:
+            site.cloud().instances()
+        assert failed.value.kind is Fault.TRANSIENT
+        assert len(asked) == len(set(asked)) > 0, "each request once"
+        server.shutdown(socket.SHUT_RDWR)
 
 
 def test_a_refused_signature_is_answered_once_with_the_key_as_it_is_now(site: Site, tmp_path: Path) -> None:
