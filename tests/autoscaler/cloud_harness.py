@@ -78,9 +78,7 @@ class Site:
         return OciCloud(self.policy, **options)
 
     def faults(self, *faults: dict[str, Any]) -> None:
-        part = self.api.home / "faults.part"
-        part.write_text(json.dumps(list(faults)))
-        part.replace(self.api.home / "faults.json")
+        self.api.faults(*faults)
 
     def elastic(self) -> list[Any]:
         """The live instances with a tag `node`, from the API itself."""

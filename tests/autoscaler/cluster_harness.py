@@ -35,6 +35,7 @@ from gpucluster.process import bound
 from tests.autoscaler.slurm_harness import SlurmHarness, SlurmPool
 from tests.localcloud.api_harness import GPU_SHAPE, Api
 from tests.localcloud.entitled import Entitled, elastic_cluster, generated
+from tests.localcloud.faults import set_faults
 from tests.waiting import PATIENCE_S, wait_for
 
 CLUSTER = "harness"
@@ -423,9 +424,7 @@ class ClusterHarness:
         self._faults[pool] = [{**mine, **fault} for fault in faults]
         # The other instances have no node in Slurm that could boot.
         dead = {"operation": "BootInstance", "display_name": "other-*", "dead": True}
-        part = self.home / "faults.part"
-        part.write_text(json.dumps([dead, *(fault for of in self._faults.values() for fault in of)]))
-        part.replace(self.home / "faults.json")
+        set_faults(self.home, [dead, *(fault for of in self._faults.values() for fault in of)])
 
     def instances(self, pool: str = "") -> dict[str, list[Any]]:
         """By node, the elastic instances of our cluster that cost money or are ending, from the API itself."""

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from gpucluster.localcloud.engine.protocol import LABEL_HOME
 from gpucluster.ssh.sockets import Sockets
 from tests.addresses import free_range
 from tests.event_lines import PASSES_ON, require_valid
+from tests.localcloud.faults import set_faults
 from tests.waiting import PATIENCE_S, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,6 +87,10 @@ class Site:
 
     def __enter__(self) -> Site:
         return self
+
+    def faults(self, *faults: Mapping[str, Any]) -> None:
+        """Replace the faults of this local cloud; without arguments there are none."""
+        set_faults(self.home, faults)
 
     def __exit__(self, *_: object) -> None:
         try:

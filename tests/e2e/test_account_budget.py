@@ -56,13 +56,6 @@ def site() -> Iterator[Site]:
         yield made
 
 
-def faults(site: Site, *listed: dict[str, Any]) -> None:
-    """Replace those of the local cloud."""
-    part = site.home / "faults.part"
-    part.write_text(json.dumps(listed))
-    part.replace(site.home / "faults.json")
-
-
 def submit(site: Site, account: str, script: str = ENDLESS) -> str:
     return site.as_alice(f"sbatch --parsable --exclusive -o /dev/null --account={account} --wrap '{script}'")
 
@@ -87,7 +80,7 @@ def budgets(site: Site) -> list[dict[str, Any]]:
 def test_every_check_passes(site: Site) -> None:
     assert all_pass(site.good("apply"))
     # The capacity of all nodes that are launched from now on is taken back as soon as this is removed.
-    faults(site, {"operation": "ReclaimCapacity", "until_removed": True})
+    site.faults({"operation": "ReclaimCapacity", "until_removed": True})
     site.until("the accounting has answered", lambda: any(each["spent"] is not None for each in budgets(site)))
     assert budgets(site) == [{"account": "vision", "budget": BUDGET, "spent": 0.0, "currency": "USD", "held": False}]
 
@@ -123,7 +116,7 @@ def test_a_job_runs_again_elsewhere_when_the_cloud_takes_its_node_back(site: Sit
     job = submit(site, "speech")
     site.runs(job)
     [lost] = site.as_alice(f"squeue -h -j {job} -o %N").split()
-    faults(site)
+    site.faults()
     restarted = f"squeue -h -j {job} -t running -O restartcnt"
     site.until("the job runs again", lambda: site.as_alice(restarted).strip() == "1", patience=3 * PATIENCE_S)
     said = site.plain("autoscaler", "explain", lost).stdout

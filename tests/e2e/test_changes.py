@@ -664,12 +664,11 @@ def test_a_bad_physical_host_is_reported_and_checked_in_full_when_it_comes_back(
     resume()
 
     # No check has drained it now. A cluster network launches before it terminates, so a third host is free: that one.
-    faults = site.home / "faults.json"
-    faults.write_text(json.dumps([{"shape": "BM.GPU4.8", "hosts": 3}]))
+    site.faults({"shape": "BM.GPU4.8", "hosts": 3})
     try:
         _, said = site.good_and_said("replace", bad)
     finally:
-        faults.unlink()
+        site.faults()
     assert physical() == host
     assert any(f"the physical host that node {bad} had" in each for each in said)
     assert not any("reported to Oracle" in each for each in said)

@@ -515,9 +515,7 @@ def test_idle_nodes_are_gone_and_explain_shows_why(site: Site) -> None:
 
 
 def test_a_job_that_can_not_have_its_nodes_waits_with_words(site: Site) -> None:
-    faults, part = site.home / "faults.json", site.home / "faults.part"
-    part.write_text(json.dumps([{"operation": "LaunchInstance*", "message": "Out of host capacity."}]))
-    part.replace(faults)  # the autoscaler asks all the time, and the server reads the file at every request
+    site.faults({"operation": "LaunchInstance*", "message": "Out of host capacity."})
     try:
         job = site.as_alice("sbatch --parsable -N 2 --wrap hostname")
         words = "admin_comment:300"
@@ -528,7 +526,7 @@ def test_a_job_that_can_not_have_its_nodes_waits_with_words(site: Site) -> None:
         assert len(containers(site.home)) == 1
         site.as_alice(f"scancel {job}")
     finally:
-        faults.unlink()
+        site.faults()
 
 
 def test_a_node_whose_checks_fail_at_boot_takes_no_job_and_is_replaced(site: Site) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import configparser
-import json
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from gpucluster.localcloud.image.base_image import ensure_image
 from gpucluster.localcloud.image.contents import DEBIAN_13, Contents
 from gpucluster.oci.tags import HOST_ACTIONS, HOST_STATUS
 from tests.image_home import image_home
+from tests.localcloud.faults import set_faults
 from tests.waiting import PATIENCE_S, wait_for
 
 SHAPE, GPU_SHAPE = "VM.Standard.E5.Flex", "BM.GPU4.8"
@@ -131,9 +131,7 @@ class Api:
 
     def faults(self, *faults: dict[str, Any]) -> None:
         """Replace the faults of this home; without arguments there are none."""
-        part = self.home / "faults.part"  # the server reads the file at every request: never a half of it
-        part.write_text(json.dumps(faults))
-        part.replace(self.home / "faults.json")
+        set_faults(self.home, faults)
 
     # resources
 

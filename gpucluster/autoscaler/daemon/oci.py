@@ -316,25 +316,25 @@ class OciCloud:
 
         details = self._launch_details(chosen, node, generation, metadata)
         if chosen.preemptible:
-            return self._launch_preemptible(details, token)
-        answer = self._ask(
-            "core.ComputeManagementClient",
-            "launch_instance_configuration",
-            chosen.instance_configuration_id,
-            ComputeInstanceDetails(launch_details=details),
-            opc_retry_token=token,
-        )
+            body = self._preemptible(details)
+            answer = self._ask("core.ComputeClient", "launch_instance", body, opc_retry_token=token)
+        else:
+            answer = self._ask(
+                "core.ComputeManagementClient",
+                "launch_instance_configuration",
+                chosen.instance_configuration_id,
+                ComputeInstanceDetails(launch_details=details),
+                opc_retry_token=token,
+            )
         return str(answer.data.id), str(answer.headers.get("opc-request-id", ""))
 
-    def _launch_preemptible(self, details: Any, token: str) -> tuple[str, str]:
-        """Launch with the values of an instance configuration, which itself is not for preemptible instances (docs:
-        "Preemptible Instances"). Both requests have the same members, but for two."""
+    def _preemptible(self, details: Any) -> dict[str, Any]:
+        """The body of LaunchInstance with the values of an instance configuration, which itself is not for preemptible
+        instances (docs: "Preemptible Instances"). Both requests have the same members, but for two."""
         client = self._client("core.ComputeClient", raw=False)
         wire = client.base_client.sanitize_for_serialization(details)
         body = {name: value for name, value in wire.items() if name not in _OF_CONFIGURATIONS}
-        body["preemptibleInstanceConfig"] = _TERMINATE_WITH_DISK
-        answer = self._ask("core.ComputeClient", "launch_instance", body, opc_retry_token=token)
-        return str(answer.data.id), str(answer.headers.get("opc-request-id", ""))
+        return {**body, "preemptibleInstanceConfig": _TERMINATE_WITH_DISK}
 
     def _launch_details(self, pool: PoolPolicy, node: str, generation: int, metadata: Mapping[str, str]) -> Any:
         """The instance configuration with this node's own values. OCI replaces a map whole where a launch names it."""

@@ -93,11 +93,8 @@ def launch(cloud: CloudState, ocid: str, effect: Effect) -> bool:
             # Of any kind: it terminates this instance and no other; OCI reports a late failure in the same way.
             known = isinstance(error, (GpuClusterError, ApiError))
             log.error("launch of %s (%s) failed: %s", instance.body["displayName"], ocid, error, exc_info=not known)
-            code, message = (
-                (error.code, error.message) if isinstance(error, ApiError) else ("InternalError", str(error))
-            )
             with cloud.store.transaction():
-                cloud.end_work(instance.hidden["work_request"], errors=((code, message),))
+                cloud.end_work(instance.hidden["work_request"], errors=_errors_of(error))
                 cloud.set_state("instance", ocid, LifecycleState.TERMINATING)
             finish_termination(cloud, ocid)
             return False
@@ -115,6 +112,11 @@ def launch(cloud: CloudState, ocid: str, effect: Effect) -> bool:
     if taken_back is not None:
         _reclaim_later(cloud, ocid, taken_back)
     return True
+
+
+def _errors_of(error: Exception) -> tuple[tuple[str, str], ...]:
+    """The errors of a work request that ends with an exception: (code, message)."""
+    return ((error.code, error.message) if isinstance(error, ApiError) else ("InternalError", str(error)),)
 
 
 def _reclaim(cloud: CloudState, instance: Resource) -> Effect | None:
@@ -237,7 +239,7 @@ def _record_termination(cloud: CloudState, instance: Resource, *, keep: bool) ->
         cloud.end_work(instance.hidden["work_request"], errors=(("Terminated", "The instance was terminated"),))
         cloud.end_work(instance.hidden.get("end_work_request", ""), action=WorkAction.DELETED)
         if instance.hidden["pool"]:
-            # With the row of the instance: nobody finds a pool that lacks a member and is RUNNING nevertheless.
+            # With the row of the instance: a pool that lacks a member is not seen as RUNNING.
             cloud.member_lost(instance.hidden["pool"])
 
 
@@ -327,10 +329,7 @@ def _replace(cloud: CloudState, ocid: str, effect: Effect) -> None:
                 attachments.restore(cloud, ocid)
         except (GpuClusterError, ApiError) as error:
             log.error("the boot volume of %s can't be replaced: %s", ocid, error)
-            code, message = (
-                (error.code, error.message) if isinstance(error, ApiError) else ("InternalError", str(error))
-            )
-            errors = ((code, message),)
+            errors = _errors_of(error)
             _roll_back(cloud, ocid)
         else:
             _end_replacement(cloud, ocid, dead=effect.dead)
@@ -423,8 +422,6 @@ def sync_state(
         fresh = cloud.get("instance", ocid)
         if fresh.state == LifecycleState.TERMINATING:
             return
-        if by_itself and fresh.state not in (LifecycleState.RUNNING, LifecycleState.STOPPED):
-            return  # a request has come since the caller has looked, and its own work shows how it ends
         if before is not None and _asked(fresh) != _asked(before):
             return
         fresh.hidden.pop("action", None)

@@ -100,7 +100,7 @@ def set_paths(home: Path, paths: Mapping[str, NetworkListeners]) -> None:
 def _left_behind(own: str, paths: Mapping[str, NetworkListeners]) -> list[str]:
     """The tables, by handle, of local clouds that were killed and deleted, whose bridges or addresses are ours now.
 
-    Podman uses names of bridges again; and rules for an address let nobody in from any bridge but theirs. A table has
+    Podman uses names of bridges again; and rules for an address admit no other bridge than theirs. A table has
     another handle when its owner has replaced it: that one is not meant.
     """
     if not paths:

@@ -66,4 +66,4 @@ class ContainerWatch:
             if LifecycleState(instance.state) not in _EXPECTED:
                 return
             log.warning("the container of %s (%s) is %s", instance.body["displayName"], instance.id, container_state)
-            lifecycle.sync_state(self._cloud, instance.id, by_itself=True)
+            lifecycle.sync_state(self._cloud, instance.id, by_itself=True, before=instance)
