@@ -17,7 +17,16 @@ from gpucluster.oci import tags
 from gpucluster.oci.image_names import version_filter
 from gpucluster.oci.names import STATE_DEVICE, elastic_compartment
 from gpucluster.rollout.record import RolloutRecord
-from gpucluster.spec import ClusterSpec, ControllerSpec, Image, LoginSpec, NetworkSpec, Platform, PoolSpec
+from gpucluster.spec import (
+    ClusterSpec,
+    ControllerSpec,
+    Image,
+    LoginSpec,
+    NetworkSpec,
+    Platform,
+    PoolSpec,
+    export_path,
+)
 from gpucluster.systems import matrix
 
 #: Add-ons of Kubernetes Engine that offer GPUs to pods.
@@ -97,6 +106,16 @@ def tfvars(
             "export_path": home.export_path,
             "file_system_id": home.file_system_id,
             "server": home.server,
+        },
+        "shares": {
+            name: {
+                "export_path": export_path(name, share),
+                "file_system_id": share.file_system_id,
+                "server": share.server,
+                "mount_target": share.mount_target,
+                "read_only": share.read_only,
+            }
+            for name, share in spec.storage.shares.items()
         },
         "elastic_compartment": _elastic_compartment(spec, standing_compartment),
         "oke": _oke(spec),

@@ -63,7 +63,7 @@ class Consent:
     """What a run may do that can't be undone.
 
     Args:
-        delete_data: delete or replace the file system with the users' homes.
+        delete_data: delete or replace file systems with users' files.
         replace_nodes: recreate nodes that cluster.yml still asks for, or the controller.
         drain_timeout: seconds to wait for jobs on nodes that are removed; with 0 they are requeued, or cancelled.
         recreate: permanent nodes to recreate, each under its name, although nothing has changed. Nothing else may
@@ -115,7 +115,7 @@ def _write_rollouts(terraform: Terraform, rollouts: Mapping[str, RolloutRecord])
 
 
 def lost_homes(plan: TerraformPlan) -> tuple[str, ...]:
-    """The addresses of the file systems with users' homes that a plan deletes or replaces."""
+    """The addresses of the file systems with users' files that a plan deletes or replaces."""
     return plan.lost("oci_file_storage_file_system")
 
 
@@ -616,7 +616,7 @@ class Provisioning:
         lost = lost_homes(plan)
         if lost and not consent.delete_data:
             raise DataGuardError(
-                f"this would delete the file system with the users' homes ({', '.join(lost)})",
+                f"this would delete file systems with users' files ({', '.join(lost)})",
                 hint=f"Undo the change in cluster.yml. {DELETE_DATA_HINT}",
             )
         if (state := lost_state(plan)) and not consent.delete_data:

@@ -631,6 +631,44 @@ variable "service" {
   nullable    = false
 }
 
+variable "shares" {
+  description = "Further shares, by name. export_path, file_system_id and server as those of home. mount_target: \"home\" exports a share by the mount target of the shared home, \"own\" by one of its own. read_only: the export lets no host write."
+  type = map(object({
+    export_path    = string
+    file_system_id = optional(string)
+    server         = optional(string)
+    mount_target   = optional(string, "home")
+    read_only      = optional(bool, false)
+  }))
+  default  = {}
+  nullable = false
+
+  validation {
+    condition     = alltrue([for share in var.shares : can(regex("^(/[A-Za-z0-9._-]+)+$", share.export_path))])
+    error_message = "shares: export_path must be an absolute path such as /data."
+  }
+
+  validation {
+    condition     = alltrue([for share in var.shares : share.file_system_id == null || share.server == null])
+    error_message = "shares: file_system_id and server can't both be given."
+  }
+
+  validation {
+    condition     = alltrue([for share in var.shares : startswith(coalesce(share.file_system_id, "ocid1.filesystem."), "ocid1.filesystem.")])
+    error_message = "shares: file_system_id must be the OCID of a file system: it begins with \"ocid1.filesystem.\"."
+  }
+
+  validation {
+    condition     = alltrue([for share in var.shares : share.server == null || can(cidrnetmask("${coalesce(share.server, "-")}/32"))])
+    error_message = "shares: server must be an IPv4 address such as 10.0.1.10."
+  }
+
+  validation {
+    condition     = alltrue([for share in var.shares : contains(["home", "own"], share.mount_target)])
+    error_message = "shares: mount_target is home or own."
+  }
+}
+
 variable "ssh_authorized_keys" {
   description = "Public keys that may log in as the default user of the image. They are read at the first boot; a later change affects new instances only."
   type        = list(string)
