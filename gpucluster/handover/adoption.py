@@ -145,7 +145,7 @@ def desired(variables: Mapping[str, Any]) -> tuple[Desired, ...]:
             for node in (variables.get("login") or {}).get("names", ())
         ),
         *_home(name, variables["home"]),
-        *(part for share, values in variables["shares"].items() for part in _share(name, share, values)),
+        *(part for share, values in (variables.get("shares") or {}).items() for part in _share(name, share, values)),
         *(part for pool, values in variables["pools"].items() for part in _pool(name, pool, values)),
         *(_kubernetes_engine(name, variables["oke"]) if variables.get("oke") else ()),
         *(_iam("iam", iam) if iam else ()),

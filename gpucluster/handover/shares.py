@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Any
 
 from gpucluster.handover.names import LOGIN, pool_group
 from gpucluster.handover.outputs import Outputs
 from gpucluster.spec import ClusterSpec, Share
 
+#: The home share among the shares, by its name.
+HOME_SHARE = "home"
 _CONTROLLER = "controller"
+_MOUNT_TARGET = re.compile(r'module\.(?:home\[0\]|share\["([^"]+)"\])\.oci_file_storage_mount_target\.this')
+
+
+def mount_targets(addresses: Iterable[str]) -> frozenset[str]:
+    """The names of the shares whose mount targets are in Terraform's state.
+
+    Args:
+        addresses: of the state.
+    """
+    found = filter(None, map(_MOUNT_TARGET.match, addresses))
+    return frozenset(match[1] or HOME_SHARE for match in found)
 
 
 def share_mounts(spec: ClusterSpec, outputs: Outputs) -> list[dict[str, Any]]:

@@ -29,6 +29,7 @@ from gpucluster.errors import (
 from gpucluster.events import Sink, warn
 from gpucluster.handover import ServiceRecord, earlier_formats, iam, user_data
 from gpucluster.handover.adoption import CONTROLLER, NETWORK, STANDBY, STATE_ATTACHMENT
+from gpucluster.handover.shares import mount_targets
 from gpucluster.lifecycle.adoption import Adoption, AdoptionSurvey, Recovered
 from gpucluster.lifecycle.automatic_failover import require_followed
 from gpucluster.lifecycle.backup_certificate import require_valid_certificate
@@ -374,7 +375,8 @@ class Provisioning:
             self._ownership.hold()
             self._drop_ended_rollouts(terraform)
             self._controller_address = ""
-            # If the controller or the share is new, the baked images that fit are other ones than before.
+            # If the controller or the share is new, the baked images that fit are other ones than before; and a new
+            # mount target may get more throughput from now on.
             if terraform.set_variables(self._variables(terraform)):
                 consent = replace(consent, recreate=(), confirm=None, replace_controller=False)
                 changes += self._change(terraform, consent)
@@ -758,6 +760,7 @@ class Provisioning:
             controller_address=self._controller_address,
             service=handover.ServiceRecord.parse(terraform.outputs()),
             release=__version__,
+            mount_targets=mount_targets(terraform.addresses()),
         )
 
     def _standing_compartment(self, terraform: Terraform) -> str:

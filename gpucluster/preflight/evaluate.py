@@ -37,6 +37,7 @@ CHECKS: tuple[Check, ...] = (
     network.overlap,
     network.neighbours,
     network.file_systems,
+    network.throughput,
 )
 _LEVELS = ("error", "warning", "note")
 _LISTED = 4

@@ -282,11 +282,13 @@ LimitKey = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Created:
-    """How many of these this cluster has already created, also in a run that failed."""
+    """How many of these this cluster has already created, also in a run that failed; and the throughput of each mount
+    target, in Gbps."""
 
     file_systems: int = 0
     mount_targets: int = 0
     bastions: int = 0
+    throughputs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ module "home" {
   freeform_tags       = merge(var.freeform_tags, local.origin_tags, { role = "storage" })
   name                = "${var.cluster_name}-home"
   subnet_id           = local.private_subnet.id
+  throughput_gbps     = var.home.throughput_gbps
 }
 
 module "share" {
@@ -30,4 +31,5 @@ module "share" {
   own_mount_target    = each.value.mount_target == "own"
   read_only           = each.value.read_only
   subnet_id           = local.private_subnet.id
+  throughput_gbps     = each.value.throughput_gbps
 }

@@ -41,7 +41,7 @@ from tests.waiting import wait_for
 pytestmark = [pytest.mark.e2e, pytest.mark.story, pytest.mark.timeout(2 * PATIENCE_TO_BUILD_S)]
 
 # A controller and two BM.GPU4.8 in a cluster network: what `make demo` builds.
-SCRATCH = "    scratch: {mount_path: /mnt/scratch, mount_target: own, hosts: [compute]}\n"
+SCRATCH = "    scratch: {mount_path: /mnt/scratch, mount_target: own, throughput_gbps: 20, hosts: [compute]}\n"
 SHARES = f"storage:\n  shares:\n    data: {{mount_path: /mnt/data}}\n{SCRATCH}"
 CLUSTER_YML = f"{worked_example('local')}{SHARES}"
 # A machine that runs other tests may answer late.
@@ -205,6 +205,10 @@ def test_a_directory_user_logs_in_and_a_two_node_job_runs_to_its_end(site: Site)
 def test_further_shares_are_on_their_hosts_and_leave_only_when_that_is_allowed(site: Site) -> None:
     for host in (CONTROLLER, *NODES):
         assert site.root(host, "stat -c '%a %U' /mnt/data").split() == ["1777", "root"], host
+    # OCI makes a mount target with 1 Gbps: the same apply has raised it.
+    api = Api(site.home, engine="podman")
+    targets = api.files.list_mount_targets(api.tenancy, api.domain).data
+    assert {each.display_name: each.observed_throughput for each in targets} == {"demo-home": 1, "demo-scratch": 20}
     site.as_alice("echo mine > /mnt/data/mine")
     assert site.as_alice("srun -N 2 cat /mnt/data/mine").split() == ["mine", "mine"]
     site.as_alice("srun -N 1 -w compute-1 touch /mnt/scratch/seen")

@@ -10,7 +10,7 @@ from typing import Any
 from gpucluster import handover
 from gpucluster.handover.adoption import HOME_MOUNT_TARGET, desired
 from gpucluster.handover.expectations import node_expectation
-from gpucluster.handover.shares import share_mounts
+from gpucluster.handover.shares import mount_targets, share_mounts
 from gpucluster.spec import ClusterSpec, load
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "oci_three_kinds"
@@ -77,3 +77,27 @@ def test_what_a_lost_state_has_left_is_adopted() -> None:
     assert found[f"{data}_file_system.this[0]"].name == "three-kinds-data"
     assert found[f"{data}_export.this"].parent == HOME_MOUNT_TARGET
     assert found[f"{scratch}_export.this"].parent == f"{scratch}_mount_target.this[0]"
+
+
+def test_only_a_mount_target_that_exists_gets_its_throughput() -> None:
+    fast = SPEC.storage.shares["scratch"].model_copy(update={"throughput_gbps": 40})
+    spec = _with(scratch=fast)
+    spec = spec.model_copy(
+        update={
+            "storage": spec.storage.model_copy(
+                update={"home": spec.storage.home.model_copy(update={"throughput_gbps": 20})}
+            )
+        }
+    )
+
+    def given(*addresses: str) -> tuple[Any, Any]:
+        variables = handover.tfvars(
+            spec, tenancy_id="t", compartment_id="c", ssh_authorized_keys=(), baked_images={}, user_data={},
+            mount_targets=mount_targets(addresses),
+        )  # fmt: skip
+        return variables["home"]["throughput_gbps"], variables["shares"]["scratch"]["throughput_gbps"]
+
+    home, scratch = "module.home[0].oci_file_storage_mount_target.this", 'module.share["scratch"].oci_file_storage_'
+    assert given("module.home[0].oci_file_storage_file_system.this[0]") == (None, None)
+    assert given(home) == (20, None)
+    assert given(home, f"{scratch}mount_target.this[0]", f"{scratch}export.this") == (20, 40)

@@ -69,3 +69,28 @@ def test_shares_come_beside_the_home_share_and_their_files_stay_with_another_mou
     assert 'module.share["data"].oci_file_storage_file_system.this[0]' in removed
     workspace.destroy()
     assert cloud.remains() == {}
+
+
+def test_a_mount_target_gets_its_throughput_after_it_was_made(workspace: Workspace, cloud: LocalCloud) -> None:
+    def throughput() -> tuple[int, int, int]:
+        (target,) = cloud.standing(MOUNT_TARGETS, "demo")
+        found = cloud.client.call("GET", f"{MOUNT_TARGETS}/{target['id']}").body
+        return found["requestedThroughput"], found["observedThroughput"], found["reservedStorageCapacity"]
+
+    home = workspace.variables["home"]
+    home["throughput_gbps"] = 20
+    assert "created with 1 Gbps" in workspace.apply(check=False).errors
+    home["throughput_gbps"] = None
+    workspace.apply()
+    assert throughput() == (1, 1, 0)
+    home["throughput_gbps"] = 20
+    assert workspace.apply().changes == [("module.home[0].oci_file_storage_mount_target.this", "update")]
+    assert throughput() == (20, 20, 20_000)
+    assert workspace.plan().changes == []
+    home["throughput_gbps"] = 1
+    workspace.apply()
+    # Until the billing cycle ends, it is what it was.
+    assert throughput() == (1, 20, 20_000)
+    assert workspace.plan().changes == []
+    home["throughput_gbps"] = None
+    assert workspace.plan().changes == []

@@ -148,6 +148,8 @@ WRONG: list[tuple[str, Any, str]] = [
     ("shares", {"data": {"export_path": "data"}}, "must be an absolute path"),
     ("shares", {"data": {"export_path": "/data", "file_system_id": "data"}}, "must be the OCID of a file system"),
     ("shares", {"data": {"export_path": "/data", "server": "nfs.example.com"}}, "must be an IPv4 address"),
+    ("home.throughput_gbps", 10, "throughput_gbps is 1, 20, 40 or 80"),
+    ("shares", {"data": {"export_path": "/data", "throughput_gbps": 100}}, "throughput_gbps is 1, 20, 40 or 80"),
     ("shares", {"data": {"export_path": "/data", "mount_target": "other"}}, "mount_target is home or own"),
     (
         "shares",

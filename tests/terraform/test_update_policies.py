@@ -56,6 +56,7 @@ BASE: dict[str, Any] = {
     "storage": {
         "shares": {
             "data": {"mount_path": "/mnt/data"},
+            "own": {"mount_path": "/mnt/own", "mount_target": "own"},
             "models": {"mount_path": "/mnt/models", "server": "10.98.1.99"},
         }
     },
@@ -111,6 +112,8 @@ ROWS = (
     Row("storage.home.mount_path", "/srv/home", LIVE),
     Row("storage.home.file_system_id", OCID.format("filesystem"), DESTROYS),
     Row("storage.home.server", "10.98.1.77", DESTROYS, {"storage.shares.data.mount_target": "own"}),
+    Row("storage.home.throughput_gbps", 20, LIVE),
+    Row("storage.shares.own.throughput_gbps", 40, LIVE),
     Row("storage.shares.data", None, DESTROYS),
     Row("storage.shares.more", {"mount_path": "/mnt/more"}, LIVE),
     Row("storage.shares.data.mount_path", "/srv/data", LIVE),

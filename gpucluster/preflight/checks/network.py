@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network
 from typing import Literal
@@ -238,6 +239,24 @@ def _file_system(spec: ClusterSpec, facts: Facts, key: str, ocid: str) -> Iterat
     if domain and fact.domain != domain:
         reason = f"{name} is in {fact.domain}, and its mount target would be in {domain}"
         yield Finding("error", "storage", reason, f"Write `availability_domain: {fact.domain}` under cloud")
+
+
+# High performance mount targets that an availability domain may have, by Gbps, unless the tenancy asked for more (docs:
+# Updating Mount Target Performance). The names of their limits are not published.
+_USUAL_LIMITS = {20: 2, 40: 1, 80: 0}
+
+
+def throughput(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
+    """High performance mount targets, of which OCI allows few."""
+    if not isinstance(facts.created, Created):
+        return
+    present = Counter(facts.created.throughputs)
+    for gbps, wanted in sorted(Counter(spec.storage.high_throughputs).items()):
+        usual = _USUAL_LIMITS[gbps]
+        if wanted > max(usual, present[gbps]):
+            many = f"{count(wanted, 'mount target')} of {gbps} Gbps"
+            reason = f"{many}: OCI allows {usual or 'none'} in an availability domain"
+            yield Finding("note", "limits", reason, "Request an increase of this limit, unless the tenancy has one")
 
 
 def _refused(fact: Unknown, check: str, name: str, key: str) -> Iterator[Finding]:

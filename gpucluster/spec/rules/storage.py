@@ -25,6 +25,7 @@ RULES = (
     "`storage.shares.<name>.hosts` is `controller`, `login` and names of pools.",
     "`storage.shares.<name>.read_only` needs `file_system_id` or `server`: no host could fill a new file system.",
     "`storage.shares.<name>.mount_target: home` needs a home share that this cluster exports.",
+    "`throughput_gbps` needs a mount target of the share: none with `server`, and none with `mount_target: home`.",
     "Export paths of shares that this cluster exports are not inside each other.",
 )
 
@@ -36,6 +37,9 @@ def check(context: RuleContext) -> None:
     _check_directory(context, (*_DISK, "mount_path"), "/mnt/localdisk")
     _check_apart(context)
     _check_existing(context, _HOME)
+    home = context.section(*map(str, _HOME))
+    if home.get("throughput_gbps") is not None and home.get("server") is not None:
+        _no_throughput(context, _HOME, "the home share is on a server of its own", "Delete it, or `server`")
     if _shares(context):
         _check_supported(context)
         _check_mount_paths(context)
@@ -73,7 +77,16 @@ def _check_share(context: RuleContext, name: str, share: Mapping[str, Any]) -> N
         message = "the home share is on a server of its own, so this cluster has no mount target of it"
         place = (*at, "mount_target")
         context.error(place if context.written(place) else at, message, "Write `mount_target: own`")
+    if share.get("throughput_gbps") is not None and share.get("server") is not None:
+        _no_throughput(context, at, "the share is on a server of its own", "Delete it, or `server`")
+    elif share.get("throughput_gbps") is not None and share.get("mount_target") == "home":
+        hint = "Write `mount_target: own`, or set storage.home.throughput_gbps"
+        _no_throughput(context, at, "the mount target of the home share exports it", hint)
     _check_hosts(context, at, share)
+
+
+def _no_throughput(context: RuleContext, at: Path, why: str, hint: str) -> None:
+    context.error((*at, "throughput_gbps"), f"has no mount target to be for: {why}", hint, key=True)
 
 
 def _check_hosts(context: RuleContext, at: Path, share: Mapping[str, Any]) -> None:

@@ -18,6 +18,9 @@ from gpucluster.spec.sections.fields import (
 #: The groups of hosts that `hosts` of a share names besides pools.
 CONTROLLER_HOSTS, LOGIN_HOSTS = "controller", "login"
 
+#: Gbps of a mount target (docs: Updating Mount Target Performance).
+Throughput = Literal[1, 20, 40, 80]
+
 HostGroup = Annotated[str, Field(pattern=POOL_NAME_PATTERN)]
 
 
@@ -45,6 +48,12 @@ class Home(SpecPart):
         description="IPv4 address of an existing NFS server or mount target, which exports `export_path`: no storage "
         "is created. `null`: storage is created.",
         examples=["10.0.1.20"],
+    )
+    throughput_gbps: Throughput | None = Field(
+        default=None,
+        description="Throughput of its mount target, in Gbps. More than 1 is a high performance mount target, "
+        "which Oracle bills in cycles of 30 days. `null`: it stays as it is, 1 when it is made.",
+        examples=[20],
     )
 
 
@@ -74,6 +83,13 @@ class Share(SpecPart):
         default="home",
         description="`home`: exported by the mount target of the home share. `own`: by one of its own, with its own "
         "throughput. No effect with `server`.",
+    )
+    throughput_gbps: Throughput | None = Field(
+        default=None,
+        description="Throughput of its own mount target, in Gbps. More than 1 is a high performance mount target, "
+        "which Oracle bills in cycles of 30 days. `null`: it stays as it is, 1 when it is made. Needs "
+        "`mount_target: own`.",
+        examples=[20],
     )
     hosts: tuple[HostGroup, ...] | None = Field(
         default=None,
@@ -123,6 +139,12 @@ class Storage(SpecPart):
         """The number of mount targets that this cluster has."""
         own = sum(share.mount_target == "own" for share in self.exported_shares.values())
         return own + (self.home.enabled and self.home.server is None)
+
+    @property
+    def high_throughputs(self) -> tuple[int, ...]:
+        """The throughput, in Gbps, of each high performance mount target of this cluster."""
+        wanted = [self.home.throughput_gbps, *(share.throughput_gbps for share in self.shares.values())]
+        return tuple(gbps for gbps in wanted if gbps is not None and gbps > 1)
 
     @property
     def created_file_systems(self) -> int:

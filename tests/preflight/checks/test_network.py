@@ -159,6 +159,13 @@ CASES: dict[str, Case] = {
         "storage",
         f"is in {AD2}",
     ),
+    "mount targets of more throughput than is usual": (
+        (("ssh:\n", "storage: {home: {throughput_gbps: 80}}\nssh:\n"),),
+        {},
+        "note",
+        "limits",
+        "1 mount target of 80 Gbps: OCI allows none",
+    ),
     "file system of a share ends": (
         (("ssh:\n", f"storage: {{shares: {{data: {{mount_path: /mnt/data, file_system_id: {FILES}}}}}}}\nssh:\n"),),
         {"file_systems": {"storage.shares.data.file_system_id": ExistingFileSystem("DELETED", AD1)}},

@@ -50,6 +50,9 @@ def test_hosts_are_groups_of_the_cluster() -> None:
         ("home: {mount_path: /mnt/data}", "is the name of the home share"),
         ("data: {mount_path: /mnt/data, read_only: true}", "no host could write into the file system"),
         (f"data: {{mount_path: /mnt/data, server: 10.1.0.9, file_system_id: {_SYSTEM}}}", "conflicts with file_system"),
+        ("data: {mount_path: /mnt/data, throughput_gbps: 20}", "the mount target of the home share exports it"),
+        ("data: {mount_path: /mnt/data, server: 10.1.0.9, throughput_gbps: 20}", "is on a server of its own"),
+        ("data: {mount_path: /mnt/data, mount_target: own, throughput_gbps: 10}", "throughput_gbps: must be"),
         ("data: {mount_path: /mnt/data, server: nfs.example.com}", "must be an IPv4 address"),
         ("data: {mount_path: /mnt/data, server: 127.0.0.1}", "other machines can't reach 127.0.0.1"),
         ("data: {mount_path: /mnt/data, export_path: /mnt/home/data}", "the export path of the home share, /mnt/home"),
@@ -85,3 +88,12 @@ def test_where_a_server_has_the_homes_a_share_has_its_own_mount_target() -> None
 def test_a_mount_target_of_its_own_needs_addresses() -> None:
     small = LOCAL.replace("private_subnet_cidr: 10.77.1.0/24", "private_subnet_cidr: 10.77.1.0/28", 1)
     assert "6 for 2 mount targets" in _refused("data: {mount_path: /mnt/data, mount_target: own}", small)
+
+
+def test_throughput_is_that_of_a_mount_target() -> None:
+    storage = _spec(
+        "data: {mount_path: /mnt/data, mount_target: own, throughput_gbps: 80}", home="    throughput_gbps: 20\n"
+    ).storage
+    assert (storage.home.throughput_gbps, storage.shares["data"].throughput_gbps) == (20, 80)
+    home = "    server: 10.1.0.9\n    throughput_gbps: 20\n"
+    assert "has no mount target to be for" in _refused("data: {mount_path: /mnt/data, mount_target: own}", home=home)
