@@ -290,6 +290,11 @@ _LEFT_OUT: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "e2e/test_elastic.py",
         ("test_each_command_that_reads_works_here_or_reports_why_not",),
     ),
+    (
+        "Which instances get the machine's GPUs: localcloud/compute/test_machine_gpus.py.",
+        "e2e/test_machine_gpus.py",
+        (),
+    ),
 )
 #: What the short run proves of each file, or test of one (`FILE::NAME`, `FILE::NAME[CASE]`).
 LONG: dict[str, str] = {
