@@ -261,7 +261,7 @@ def job_render(context: Context, name: str, launcher: str, directory: str | None
         rendered = render(job_to_render)
         result = {"command": "job render", **rendered.to_dict(), "directory": directory}
         if directory is None:
-            reporter.result(result, rendered.files[rendered.script].text.rstrip("\n"))
+            reporter.result(result, rendered.files[rendered.script].text.rstrip("\n"), verbatim=True)
             return
         from pathlib import Path
 
