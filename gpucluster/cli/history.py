@@ -37,13 +37,13 @@ def runs(context: Context, everything: bool) -> None:
         reporter.result({"command": "runs", "runs": [run.to_dict() for run in past_runs]}, text)
 
 
-@command("logs")
+@command("logs", without=("-f",))
 @click.argument("name", metavar="[RUN|HOST|JOB]", required=False, shell_complete=completion.runs_and_hosts)
 @click.option("--since", default="", metavar="TIME", help="Lines from then on, such as '2026-11-29 01:00' or -2h.")
 @click.option("--until", default="", metavar="TIME", help="Lines until then.")
 @click.option("--grep", default="", metavar="REGEX", help="Lines that match; small letters match both cases.")
 @click.option("--lines", type=int, default=1000, show_default=True, help="The last lines of each host.")
-@click.option("--follow", is_flag=True, help="Show new lines of a host as they are written.")
+@click.option("-f", "--follow", is_flag=True, help="Show new lines of a host as they are written.")
 @click.option("--kept", is_flag=True, help="Read what the controller has kept; without HOST, list the hosts.")
 def logs(
     context: Context, name: str | None, since: str, until: str, grep: str, lines: int, follow: bool, kept: bool

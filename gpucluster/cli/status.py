@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpucluster.cli.base import Context, cluster_of, command
-from gpucluster.cli.summaries import status_text
+from gpucluster.cli.summaries import place, status_text
 from gpucluster.errors import InputError
 from gpucluster.slurm import states
 from gpucluster.text import count, printable
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+    from gpucluster.cluster import Cluster
 
 #: Seconds between two looks, where the user gives none.
 INTERVAL = 5.0
@@ -59,7 +61,17 @@ def status(context: Context, timeout: float | None, watched: bool, every: float 
             return cluster.status(timeout=TIMEOUT if timeout is None else timeout).to_dict()
 
         current = watch(ask, every or INTERVAL) if watched else ask()
-        reporter.result({"command": "status", **current}, status_text(current))
+        reporter.result({"command": "status", **current}, f"{status_text(current)}\n\n{_which(cluster)}")
+
+
+def _which(cluster: Cluster) -> str:
+    """Where the cluster is, and its identity as `gpucluster list` has it: another one may have the same name."""
+    from gpucluster.paths import ClusterPaths
+    from gpucluster.workspace.saved_state import SavedState
+
+    saved = SavedState(ClusterPaths.of(cluster.spec.file)).identity
+    known = f", identity {saved.id}" if saved and saved.name == cluster.spec.name else ""
+    return f"in {place(cluster)}{known}"
 
 
 def screen(status: Mapping[str, Any], *, width: int, height: int, note: str) -> Text:
