@@ -135,7 +135,8 @@ def job_list(context: Context) -> None:
 def job_logs(context: Context, number: str, follow: bool) -> None:
     """Print what job ID has printed.
 
-    For a job that `gpucluster job submit` has submitted. Secrets in it are left out.
+    Of a job that `gpucluster job submit` has not submitted, it is the file of sbatch's --output, while Slurm knows the
+    job. Secrets in it are left out.
     """
     with cluster_of(context) as (cluster, reporter):
         from gpucluster.cli.output import say

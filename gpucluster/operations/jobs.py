@@ -529,13 +529,14 @@ class Jobs:
         return tuple(QueuedJob(*(str(each.get(name, "")) for name in QueuedJob._fields)) for each in answer["jobs"])
 
     def output(self, job: str, *, follow: bool = False) -> Iterator[str]:
-        """What a job that was submitted here has printed, in parts, without secrets.
+        """What a job has printed, in parts, without secrets. Of a job of Slurm that was not submitted here, it is the
+        file of sbatch's --output, while slurmctld knows the job.
 
         Args:
             follow: go on until the job has ended.
 
         Raises:
-            InputError: there is no such job, or it was not submitted here.
+            InputError: there is no such job, or the controller does not see what it prints.
         """
         self._require_scheduler("job logs")
         offset = 0

@@ -54,7 +54,7 @@ def test_a_new_clone_plans_with_the_state_that_another_one_uses(tmp_path: Path, 
     assert "apply cluster.plan" in TRIAL.commands[2]
     with subprocess.Popen([sys.executable, "states.py"], cwd=folder, stderr=subprocess.DEVNULL) as store:
         try:
-            wait_for("the store listens", lambda: _listens(int(trial["PORT"])), state=lambda: store.poll())
+            wait_for("the store listens", lambda: _listens(int(trial["PORT"])), state=store.poll)
             script = "set -e\n" + typed("".join(setup)) + plan + plan.replace("plan-1", "plan-2")
             done = subprocess.run(
                 ["bash", "-c", script], cwd=folder, env=trial, capture_output=True, text=True, timeout=PATIENCE_S,
