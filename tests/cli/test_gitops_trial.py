@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.addresses import free_port
+from gpucluster.lifecycle.saved_plan import SavedPlan
+from tests.addresses import free_port, free_range
 from tests.localcloud.api_harness import running
 from tests.programs.page import PAGE, section
 from tests.waiting import PATIENCE_S, wait_for
@@ -31,10 +32,10 @@ def trial(tmp_path: Path) -> Iterator[dict[str, str]]:
     program = programs / "gpucluster"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m gpucluster "$@"\n')
     program.chmod(0o755)
-    with running(tmp_path / "cloud") as api:
+    with running(tmp_path / "cloud") as api, free_range() as addresses:
         yield {
             **os.environ, "PATH": f"{programs}:{os.environ['PATH']}", "GPUCLUSTER_HOME": str(api.home),
-            "PYTHONPATH": str(PAGE.parents[2]), "HOME": str(tmp_path), "PORT": str(free_port()),
+            "PYTHONPATH": str(PAGE.parents[2]), "HOME": str(tmp_path), "PORT": str(free_port()), "ADDRESSES": addresses,
             **{f"GIT_{who}_{what}": "ci@example.org" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")},
         }  # fmt: skip
 
@@ -49,6 +50,8 @@ def test_a_new_clone_plans_with_the_state_that_another_one_uses(tmp_path: Path, 
     for name, text in TRIAL.files.items():
         (folder / name).write_text(typed(text))
     begins, *setup = TRIAL.commands[0].splitlines(keepends=True)
+    # `init` has taken a range that is free at that moment; other tests may take it before the second plan.
+    setup.insert(setup.index("gpucluster init\n") + 1, 'sed -Ei "s/10\\.[0-9]+/$ADDRESSES/g" cluster.yml\n')
     assert begins == "python3 states.py &\n"
     plan = TRIAL.commands[1]
     assert "apply cluster.plan" in TRIAL.commands[2]
@@ -67,6 +70,10 @@ def test_a_new_clone_plans_with_the_state_that_another_one_uses(tmp_path: Path, 
         assert "pool compute: compute-1, compute-2 to add" in (folder / clone / "plan.md").read_text()
         assert (folder / clone / "cluster.plan").stat().st_size > 0
     assert not list(folder.glob("*.lock")), "each run has given the state back"
+    # The clone of the job `apply` compares the plan of the review with one of its own: both are of a first apply.
+    saved = [SavedPlan.read(folder / clone / "cluster.plan", "operator") for clone in ("plan-1", "plan-2")]
+    assert saved[0].plan["changes"] != saved[1].plan["changes"], "each clone has chosen an identity"
+    saved[0].require(saved[1])
 
 
 def _listens(port: int) -> bool:
