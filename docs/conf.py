@@ -18,6 +18,8 @@ include_patterns = ["docs/**", "README.md", "README.ja.md", "CONTRIBUTING.md", "
 exclude_patterns = [".*", "ansible", "benchmarks", "dist", "gpucluster", "inventories", "terraform", "tests", "tools"]
 
 html_theme = "furo"
+html_static_path = ["site_static"]
+html_css_files = ["tables.css"]
 html_copy_source = False
 html_show_copyright = False
 html_show_sphinx = False

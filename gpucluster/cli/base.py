@@ -11,7 +11,8 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -108,21 +109,26 @@ class Context:
         return load(self.file)
 
 
-def _options(function: Callable[..., Any], *, environment: bool = False) -> Callable[..., Any]:
+def _options(
+    function: Callable[..., Any], *, environment: bool = False, without: Sequence[str] = ()
+) -> Callable[..., Any]:
     """The common options, understood before and after the name of a command, and of a group of commands.
 
     Args:
         environment: take the value from an environment variable if the option is not given. Only the root does: an
             option that is given in any other place must beat the variable.
+        without: names that the command has for an option of its own, such as -f.
     """
 
     def option(*names: str, variable: str | None = None, **settings: Any) -> Callable[..., Any]:
         read = variable if environment else None
-        return click.option(*names, envvar=read, show_envvar=read is not None, default=None, **settings)
+        left = [name for name in names if name not in without]
+        return click.option(*left, envvar=read, show_envvar=read is not None, default=None, **settings)
 
     common = (
         option(
             "-f", "--file", type=click.Path(dir_okay=False), variable="GPUCLUSTER_FILE",
+            is_eager=environment,  # before --help, which lists what the cluster of this file can use
             help="The cluster file. Default: cluster.yml, else inventories/local/cluster.yml.",
         ),
         option(
@@ -171,8 +177,54 @@ def context_of(ctx: click.Context) -> Context:
 _COMMON = ("file", "output", "verbose", "debug", "cluster_id", "non_interactive")
 
 
+#: A narrower terminal has no room for a description beside a name of usual length: it gets a line of its own.
+_NARROW = 60
+_NARROW_NAME = 8
+_WHOLE = 200  # characters: more than any short help has
+
+
+class _Formatter(click.HelpFormatter):
+    """Help that is also read on a narrow terminal: no word is cut there."""
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        """Write names with their descriptions."""
+        super().write_dl(rows, _NARROW_NAME if self.width < _NARROW else col_max, col_spacing)
+
+    def write_heading(self, heading: str) -> None:
+        """Write the heading of a section."""
+        first, *more = textwrap.wrap(f"{heading}:", self.width - self.current_indent) or [":"]
+        self.write("".join(f"{' ' * self.current_indent}{line}\n" for line in (first, *more)))
+
+    def write_text(self, text: str) -> None:
+        """Write paragraphs; those whose lines are given are broken where they do not fit."""
+        if self.width < _NARROW and "\b" in text:
+            from gpucluster.cli.output import wrapped
+
+            indent = " " * self.current_indent
+            lines = wrapped(text.replace("\b\n", ""), self.width - self.current_indent).splitlines()
+            self.write("".join(f"{indent}{line}".rstrip() + "\n" for line in lines))
+            return
+        super().write_text(text)
+
+
+class _Context(click.Context):
+    """Help is as wide as the terminal; click's own is never narrower than 50 columns."""
+
+    formatter_class = _Formatter
+
+    def make_formatter(self) -> click.HelpFormatter:
+        """A formatter of the terminal's width."""
+        import shutil
+
+        if self.terminal_width is None and (columns := shutil.get_terminal_size().columns) < _NARROW:
+            return self.formatter_class(width=max(columns - 2, _NARROW // 2))
+        return super().make_formatter()
+
+
 class OwnOptions(click.Command):
     """A command whose help explains its own options, and only names the common ones: the root explains those."""
+
+    context_class = _Context
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options into the help."""
@@ -187,6 +239,8 @@ class OwnOptions(click.Command):
 
 class _NamesCommands(click.Group):
     """A group that answers an unknown command with those of a similar name."""
+
+    context_class = _Context
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -211,7 +265,12 @@ class _OwnOptionsGroup(OwnOptions, _NamesCommands):
 
 
 def command(name: str, **settings: Any) -> Callable[[Callable[..., None]], click.Command]:
-    """A command of `gpucluster` that takes the common options and passes a `Context` to its function."""
+    """A command of `gpucluster` that takes the common options and passes a `Context` to its function.
+
+    Args:
+        settings: those of click; `without`: short names of common options that are an option of the command here.
+    """
+    without = settings.pop("without", ())
 
     def register(function: Callable[..., None]) -> click.Command:
         @click.pass_context
@@ -223,7 +282,9 @@ def command(name: str, **settings: Any) -> Callable[[Callable[..., None]], click
         call.__doc__ = function.__doc__
         call.__click_params__ = list(getattr(function, "__click_params__", ()))  # type: ignore[attr-defined]
         parent = settings.pop("parent", cli)
-        registered: click.Command = parent.command(name, **{"cls": OwnOptions, **settings})(_options(call))
+        registered: click.Command = parent.command(name, **{"cls": OwnOptions, **settings})(
+            _options(call, without=without)
+        )
         return registered
 
     return register
@@ -293,6 +354,45 @@ SECTIONS: Mapping[str, Mapping[str, str]] = {
 MODULES = {name: module for section in SECTIONS.values() for name, module in section.items()}
 
 
+#: Commands that only clusters with this scheduler can use, and those that only a cluster of this cloud can use.
+_OF_SCHEDULER: Mapping[str, Sequence[str]] = {
+    "slurm": ("token", "slurm"),
+    "kubernetes": ("kubeconfig", "kubectl", "kubernetes"),
+}
+_OF_PROVIDER: Mapping[str, Sequence[str]] = {"local": ("local",)}
+
+
+def not_for(document: object) -> Mapping[str, str]:
+    """The commands that a cluster can't use, each with the reason, such as `scheduler: slurm`.
+
+    Args:
+        document: the content of the cluster file. It may be wrong: what it does not state is as by default.
+    """
+    if not isinstance(document, dict):
+        return {}
+    cloud = document.get("cloud")
+    found: dict[str, str] = {}
+    for key, value, only in (
+        ("scheduler", document.get("scheduler", "slurm"), _OF_SCHEDULER),
+        ("cloud.provider", cloud.get("provider") if isinstance(cloud, dict) else None, _OF_PROVIDER),
+    ):
+        if isinstance(value, str):
+            others = (name for of, names in only.items() if of != value for name in names)
+            found.update(dict.fromkeys(others, f"{key}: {value}"))
+    return found
+
+
+def _document(ctx: click.Context) -> object:
+    """The content of the cluster file; None without one, and for one that can't be read: help is always given."""
+    try:
+        file = Context(_common_option(ctx, "file") or os.environ.get("GPUCLUSTER_FILE"), "text").file
+        import yaml
+
+        return yaml.safe_load(file.read_text(encoding="utf-8"))
+    except Exception:  # of any kind, see above
+        return None
+
+
 class Root(_NamesCommands):
     """The program. Its commands are imported when they are used, by their names or to list them.
 
@@ -310,14 +410,29 @@ class Root(_NamesCommands):
         return [*MODULES, *sorted(set(self.commands) - set(MODULES))]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the commands into the help, a section for each thing that one does with a cluster."""
+        """Write the commands into the help, a section for each thing that one does with a cluster.
+
+        What the cluster of this folder can't use is only named, at the end.
+        """
         width = max(map(len, MODULES))
+        hidden = not_for(_document(ctx))
         for title, names in SECTIONS.items():
-            commands = {name: self.get_command(ctx, name) for name in names}
+            commands = {name: self.get_command(ctx, name) for name in names if name not in hidden}
+            if not commands:
+                continue
             limit = formatter.width - width - 6
-            lines = [(name.ljust(width), found.get_short_help_str(limit)) for name, found in commands.items() if found]
+            narrow = formatter.width < _NARROW
+            lines = [
+                (name if narrow else name.ljust(width), found.get_short_help_str(_WHOLE if narrow else limit))
+                for name, found in commands.items()
+                if found
+            ]
             with formatter.section(title):
                 formatter.write_dl(lines)
+        for reason in dict.fromkeys(hidden.values()):
+            others = ", ".join(name for name in MODULES if hidden.get(name) == reason)
+            formatter.write_paragraph()
+            formatter.write_text(f"Not for this cluster ({reason}): {others}")
 
     def all_commands(self) -> Mapping[str, click.Command]:
         """All commands by their names."""

@@ -194,7 +194,7 @@ def policies(context: Context) -> None:
         from gpucluster.handover import iam
 
         needed = cluster.policies()
-        reporter.result({"command": "policies", **needed.to_dict()}, iam.text(needed))
+        reporter.result({"command": "policies", **needed.to_dict()}, iam.text(needed), verbatim=True)
 
 
 @command("plan", short_help="Show what apply would change.")
@@ -581,7 +581,7 @@ def output(context: Context) -> None:
 
     with cluster_of(context) as (cluster, reporter):
         outputs = dict(cluster.state.outputs())
-        reporter.result({"command": "output", "outputs": outputs}, json.dumps(outputs, indent=2))
+        reporter.result({"command": "output", "outputs": outputs}, json.dumps(outputs, indent=2), verbatim=True)
 
 
 @command("inventory")
@@ -591,7 +591,7 @@ def inventory(context: Context) -> None:
 
     with cluster_of(context) as (cluster, reporter):
         hosts = dict(cluster.hosts.inventory())
-        reporter.result({"command": "inventory", "inventory": hosts}, json.dumps(hosts, indent=2))
+        reporter.result({"command": "inventory", "inventory": hosts}, json.dumps(hosts, indent=2), verbatim=True)
 
 
 class _SshCommand(OwnOptions):

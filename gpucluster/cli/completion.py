@@ -1,4 +1,4 @@
-"""What a shell offers in place of a name: hosts, nodes, pools, users and runs, from the files of this machine.
+"""What a shell offers in place of a name: hosts, pools, users, templates, runs, from the files of this machine.
 
 Nothing is asked of the cloud or of a host: the answer comes while the user types. What this machine does not know, such
 as elastic nodes and users that are only in the directory, is not offered, and may be typed all the same.
@@ -72,6 +72,22 @@ def pools(context: Context) -> Iterable[str]:
 def users(context: Context) -> Iterable[str]:
     """The users of the cluster file."""
     return (str(user["name"]) for user in _section(context, "users").get("people", ()))
+
+
+@_offered
+def templates(_context: Context) -> Iterable[str]:
+    """The templates of jobs."""
+    from gpucluster.jobs import registry
+
+    return (template.name for template in registry.templates())
+
+
+@_offered
+def launchers(_context: Context) -> Iterable[str]:
+    """The launchers of jobs, of all schedulers."""
+    from gpucluster.jobs import registry
+
+    return registry.launchers()
 
 
 @_offered

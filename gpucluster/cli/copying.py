@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
 
 from gpucluster.cli import completion
 from gpucluster.cli.base import Context, cluster_of, command
+from gpucluster.errors import InputError
 
 
 @command(
@@ -32,7 +34,19 @@ def cp(context: Context, words: tuple[str, ...]) -> None:
         from gpucluster import process
         from gpucluster.operations.copying import copying
 
-        status = process.call(cluster.hosts.copy_argv(words))
-        if status and cluster.hosts.has_new_key(copying(words).host):
+        argv, copy = cluster.hosts.copy_argv(words), copying(words)
+        if copy.to_host:
+            _check_sources(copy.sources)
+        status = process.call(argv)
+        if status and cluster.hosts.has_new_key(copy.host):
             status = process.call(cluster.hosts.copy_argv(words))
     sys.exit(status)
+
+
+def _check_sources(paths: tuple[str, ...]) -> None:
+    """Whether they exist, before a connection is made."""
+    for path in paths:
+        if not os.path.lexists(path):
+            raise InputError(
+                "there is no such file or folder on this machine", where=path, hint="Name one that exists, or HOST:PATH"
+            )

@@ -80,7 +80,7 @@ def dashboard(
             return
         if password:
             secret = cluster.dashboard.password()
-            reporter.result({"command": "dashboard", "password": secret}, secret)
+            reporter.result({"command": "dashboard", "password": secret}, secret, verbatim=True)
             return
         from gpucluster.dashboards.addresses import Subject
 

@@ -37,13 +37,13 @@ def runs(context: Context, everything: bool) -> None:
         reporter.result({"command": "runs", "runs": [run.to_dict() for run in past_runs]}, text)
 
 
-@command("logs")
+@command("logs", without=("-f",))
 @click.argument("name", metavar="[RUN|HOST|JOB]", required=False, shell_complete=completion.runs_and_hosts)
 @click.option("--since", default="", metavar="TIME", help="Lines from then on, such as '2026-11-29 01:00' or -2h.")
 @click.option("--until", default="", metavar="TIME", help="Lines until then.")
 @click.option("--grep", default="", metavar="REGEX", help="Lines that match; small letters match both cases.")
 @click.option("--lines", type=int, default=1000, show_default=True, help="The last lines of each host.")
-@click.option("--follow", is_flag=True, help="Show new lines of a host as they are written.")
+@click.option("-f", "--follow", is_flag=True, help="Show new lines of a host as they are written.")
 @click.option("--kept", is_flag=True, help="Read what the controller has kept; without HOST, list the hosts.")
 def logs(
     context: Context, name: str | None, since: str, until: str, grep: str, lines: int, follow: bool, kept: bool
@@ -94,7 +94,7 @@ def _show_job(context: Context, job: str, chosen: LogFilter) -> None:
         notes = [f"! {host}: {printable(why)}" for host, why in answer.silent.items()]
         notes += [f"* {host}: {_copied(collected)}" for host, collected in answer.kept.items()]
         text = "\n".join([*map(printable, answer.lines), *notes]) or f"no line about job {job}"
-        reporter.result({"command": "logs", **answer.to_dict()}, text)
+        reporter.result({"command": "logs", **answer.to_dict()}, text, verbatim=True)
 
 
 def _show_host(context: Context, host: str, chosen: LogFilter, *, follow: bool, kept: bool) -> None:
@@ -119,7 +119,7 @@ def _show_host(context: Context, host: str, chosen: LogFilter, *, follow: bool, 
             _show_kept(reporter, found, f"* {error.what}: {_copied(found.collected)}")
             return
         text = "\n".join(map(printable, lines)) or f"no such line in the journal of {host}"
-        reporter.result({"command": "logs", "host": host, "lines": list(lines)}, text)
+        reporter.result({"command": "logs", "host": host, "lines": list(lines)}, text, verbatim=True)
 
 
 def _kept_of(cluster: Cluster, host: str, chosen: LogFilter) -> KeptLines | None:
@@ -133,7 +133,8 @@ def _kept_of(cluster: Cluster, host: str, chosen: LogFilter) -> KeptLines | None
 
 
 def _show_kept(reporter: ResultReporter, copy: KeptLines, note: str) -> None:
-    reporter.result({"command": "logs", **copy.to_dict()}, "\n".join([*map(printable, copy.lines), note]))
+    text = "\n".join([*map(printable, copy.lines), note])
+    reporter.result({"command": "logs", **copy.to_dict()}, text, verbatim=True)
 
 
 def _list_kept(context: Context) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpucluster.cli import completion
 from gpucluster.cli.base import Context, cluster_of, command, command_group, reporting
 from gpucluster.errors import EXIT_FAILED, InputError
 
@@ -28,8 +29,19 @@ def job() -> None:
 
 _Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 _GPUS = click.option("--gpus", type=click.IntRange(min=0), help="GPUs of each node; all by default.")
-_POOL = click.option("--pool", default="", help="A pool of the cluster file. Default: the first that fits.")
-_LAUNCHER = click.option("-l", "--launcher", default="", help="How ranks are started. Default: the template's first.")
+_POOL = click.option(
+    "--pool",
+    default="",
+    shell_complete=completion.pools,
+    help="A pool of the cluster file. Default: the first that fits.",
+)
+_LAUNCHER = click.option(
+    "-l",
+    "--launcher",
+    default="",
+    shell_complete=completion.launchers,
+    help="How ranks are started. Default: the template's first that the cluster has.",
+)
 _SETTINGS = click.option(
     "settings", "-s", "--set", multiple=True, metavar="KEY=VALUE",
     help="An option of the template or the launcher; `job show` lists them. Can be repeated.",
@@ -117,13 +129,14 @@ def job_list(context: Context) -> None:
         reporter.result({"command": "job list", "jobs": [each.to_dict() for each in jobs]}, text)
 
 
-@command("logs", parent=job)
+@command("logs", parent=job, without=("-f",))
 @click.argument("number", metavar="ID")
-@click.option("--follow", is_flag=True, help="Go on until the job has ended. Ctrl-C leaves it running.")
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job has ended. Ctrl-C leaves it running.")
 def job_logs(context: Context, number: str, follow: bool) -> None:
     """Print what job ID has printed.
 
-    For a job that `gpucluster job submit` has submitted. Secrets in it are left out.
+    Of a job that `gpucluster job submit` has not submitted, it is the file of sbatch's --output, while Slurm knows the
+    job. Secrets in it are left out.
     """
     with cluster_of(context) as (cluster, reporter):
         from gpucluster.cli.output import say
@@ -165,7 +178,7 @@ def _needs(template: Template) -> dict[str, bool]:
 
 
 @command("show", parent=job)
-@click.argument("name")
+@click.argument("name", shell_complete=completion.templates)
 @_choice
 def job_show(context: Context, name: str, launcher: str, **chosen: Any) -> None:
     """Show a template: options, requirements, expectation."""
@@ -174,7 +187,8 @@ def job_show(context: Context, name: str, launcher: str, **chosen: Any) -> None:
         from gpucluster.jobs.render import requirements
 
         template = registry.template(name)
-        by = registry.launcher(template, launcher)
+        here = _launchers_here(context, template, chosen)
+        by = registry.launcher(template, launcher or here[0])
         shown = _shown(context, template, by, chosen)
         needed, expected = requirements(shown), template.expectation(shown)
         known = choose.options(template, by)
@@ -190,7 +204,19 @@ def job_show(context: Context, name: str, launcher: str, **chosen: Any) -> None:
             "expectation": [figure.to_dict() for figure in expected],
             "refused": choose.refusal(shown),
         }
-        reporter.result(result, _show(shown, result, expected))
+        reporter.result(result, _show(shown, result, expected, here))
+
+
+def _launchers_here(context: Context, template: Template, chosen: Mapping[str, Any]) -> tuple[str, ...]:
+    """The launchers to offer: those of the cluster of the file, and all where it can run none or there is no file."""
+    from gpucluster.operations.job_choice import own_launchers
+
+    if chosen["shape"] or not context.has_file:
+        return template.launchers
+    try:
+        return tuple(own_launchers(context.spec(), template)) or template.launchers
+    except InputError:  # a template is also shown beside a file that is wrong
+        return template.launchers
 
 
 def _shown(context: Context, template: Template, launcher: Launcher, chosen: Mapping[str, Any]) -> Job:
@@ -203,7 +229,7 @@ def _shown(context: Context, template: Template, launcher: Launcher, chosen: Map
     return choose.describe(template, launcher, settings, nodes=chosen["nodes"] or _NODES, shape=None)
 
 
-def _show(shown: Job, result: Mapping[str, Any], expected: Expectation) -> str:
+def _show(shown: Job, result: Mapping[str, Any], expected: Expectation, here: Sequence[str]) -> str:
     import textwrap
 
     from gpucluster.cli.output import table
@@ -211,9 +237,11 @@ def _show(shown: Job, result: Mapping[str, Any], expected: Expectation) -> str:
     from gpucluster.jobs.shell import missing
 
     lines = [f"{shown.template.name}: {shown.template.title}", "", *textwrap.wrap(shown.template.about, 100), ""]
-    for each in shown.template.launchers:
-        default = " (default)" if each == shown.template.launchers[0] else ""
+    for each in here:
+        default = " (default)" if each == here[0] else ""
         lines.append(f"launcher {each}{default}: {registry.launchers()[each].title}")
+    others = [each for each in shown.template.launchers if each not in here]
+    lines += [f"not on this cluster: {', '.join(others)}"] if others else []
     if result["refused"] and shown.shape:
         lines += ["", f"It can't run on {shown.shape.name}: {result['refused']}"]
     rows = [[each["name"], _value(each["default"]), _meaning(each)] for each in result["options"]]
@@ -239,7 +267,7 @@ def _value(value: Any) -> str:
 
 
 @command("render", parent=job)
-@click.argument("name")
+@click.argument("name", shell_complete=completion.templates)
 @_choice
 @click.option("--directory", type=click.Path(file_okay=False), help="Write the files here. Default: print the script.")
 @click.option("--force", is_flag=True, help="Overwrite files in the directory that have another content.")
@@ -261,7 +289,7 @@ def job_render(context: Context, name: str, launcher: str, directory: str | None
         rendered = render(job_to_render)
         result = {"command": "job render", **rendered.to_dict(), "directory": directory}
         if directory is None:
-            reporter.result(result, rendered.files[rendered.script].text.rstrip("\n"))
+            reporter.result(result, rendered.files[rendered.script].text.rstrip("\n"), verbatim=True)
             return
         from pathlib import Path
 
@@ -298,7 +326,7 @@ def _differs(path: Path, text: str) -> bool:
 
 
 @command("judge", parent=job)
-@click.argument("name")
+@click.argument("name", shell_complete=completion.templates)
 @click.argument("output_file", metavar="FILE", type=click.Path())
 @_choice
 def job_judge(context: Context, name: str, output_file: str, launcher: str, **chosen: Any) -> None:
@@ -388,7 +416,12 @@ def _result_text(result: JobResult) -> str:
 def _request(function: Callable[..., None]) -> Callable[..., None]:
     """The options that set what runs on a cluster, and for which user."""
     for decorate in (
-        click.option("--user", default="", help="Whose job it is. Default: the first of users.people."),
+        click.option(
+            "--user",
+            default="",
+            shell_complete=completion.users,
+            help="Whose job it is. Default: the first of users.people.",
+        ),
         _GPUS,
         _POOL,
         _nodes(_NODES),
@@ -411,7 +444,7 @@ _TIMEOUT = click.option(
 
 
 @command("submit", parent=job)
-@click.argument("name")
+@click.argument("name", shell_complete=completion.templates)
 @_request
 @click.option("--wait", is_flag=True, help="Wait for its end, and judge it.")
 @_TIMEOUT
@@ -505,7 +538,7 @@ def job_cancel(context: Context, number: str) -> None:
 
 
 @command("prepare", parent=job)
-@click.argument("name")
+@click.argument("name", shell_complete=completion.templates)
 @_request
 @click.option("source", "--from", type=click.Path(dir_okay=False), help="A file on this machine that has the data set.")
 @click.option("--force", is_flag=True, help="Replace another data set of this name.")

@@ -178,7 +178,7 @@ def kubernetes_images(context: Context) -> None:
         scripts = {each: archive_script(images, release, each, calico=calico, control_plane=own) for each in machines}
         text = "\n".join(f"# The hosts that are {each}\n{script}" for each, script in scripts.items())
         result = {"command": "kubernetes images", "release": release, "images": images, "scripts": scripts}
-        reporter.result(result, text)
+        reporter.result(result, text, verbatim=True)
 
 
 @command("values", parent=kubernetes)
@@ -201,7 +201,8 @@ def kubernetes_values(context: Context) -> None:
             "command": "kubernetes values",
             "charts": [{"name": each.name, "install": each.command, "values": each.values} for each in charts],
         }
-        reporter.result(result, "\n".join(lines) or "no operator is needed: device plugins and hosts offer everything")
+        text = "\n".join(lines) or "no operator is needed: device plugins and hosts offer everything"
+        reporter.result(result, text, verbatim=True)
 
 
 @command("queues", parent=kubernetes)
@@ -228,7 +229,7 @@ def kubernetes_queues(context: Context, namespaces: tuple[str, ...]) -> None:
         spec = _with_kubernetes(context)
         objects = queue_objects(spec, namespaces, hardware_emulated=spec.cloud.traits.hardware_emulated)
         text = to_yaml(objects).rstrip() or "no pool has nodes"
-        reporter.result({"command": "kubernetes queues", "objects": objects}, text)
+        reporter.result({"command": "kubernetes queues", "objects": objects}, text, verbatim=True)
 
 
 def _with_kubernetes(context: Context) -> ClusterSpec:

@@ -70,7 +70,7 @@ def local_env(context: Context, provider: str, unset: bool) -> None:
             variables = shell.without_shell_environment()
         else:
             variables = shell.shell_environment(local_cloud_home(), os.environ, bundled=provider == "bundled")
-        reporter.result({"command": "local env", "variables": variables}, shell.shell_text(variables))
+        reporter.result({"command": "local env", "variables": variables}, shell.shell_text(variables), verbatim=True)
 
 
 def _text(status: LocalCloudStatus) -> str:

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
-import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import click
 
+from gpucluster.controller.columns import columns, padded
 from gpucluster.errors import GpuClusterError, InputError, PreflightFinding
 from gpucluster.events import Event, EventKind, PhaseStatus
 from gpucluster.terraform.addresses import is_internal
@@ -44,6 +45,8 @@ _INSTANT = 0.05  # seconds; shown with one digit, less than this would be 0.0 s
 _HANGING = 4
 # Narrower terminals wrap by themselves.
 _NARROWEST = 40
+# A line of a result that is to be copied: whole, so that it is one command.
+_COMMAND = re.compile(r"\s+(?:\S*/)?(?:gpucluster|ssh|scp|srun|sbatch|scontrol|sacctmgr|kubectl|curl|cd)\s")
 # Terminals that can't move the cursor.
 _DUMB = ("dumb", "unknown")
 _ONGOING = frozenset({"creating", "updating", "deleting", "replacing", "working", "reading"})
@@ -69,13 +72,25 @@ def wrapped(text: str, width: int) -> str:
     """
     lines = []
     for line in text.split("\n"):
-        margin = " " * (len(line) - len(line.lstrip()) + _HANGING)
-        fits = textwrap.wrap(
-            line, width, subsequent_indent=margin, break_long_words=False, break_on_hyphens=False,
-            drop_whitespace=True, replace_whitespace=False,
-        )  # fmt: skip
-        lines += fits if len(line) > width else [line]
+        lines += _broken(line, width) if columns(line) > width else [line]
     return "\n".join(lines)
+
+
+def _broken(line: str, width: int) -> list[str]:
+    """The parts of one line. They are counted in columns: a Japanese name takes two for a character."""
+    indent = len(line) - len(line.lstrip(" "))
+    parts = [line[:indent]]
+    for gap, word in re.findall(r"( *)([^ ]+)", line[indent:]):
+        if parts[-1].strip() and columns(parts[-1] + gap + word) > width:
+            parts.append(" " * (indent + _HANGING) + word)
+        else:
+            parts[-1] += gap + word
+    return parts
+
+
+def _broken_result(text: str, width: int) -> str:
+    """The text of a result with lines of at most `width` columns, and its commands whole."""
+    return "\n".join(line if _COMMAND.match(line) else wrapped(line, width) for line in text.split("\n"))
 
 
 def say(text: str, *, err: bool = False, newline: bool = True) -> None:
@@ -108,8 +123,12 @@ class ResultReporter(Protocol):
     def __call__(self, event: Event) -> None:
         """Show one event."""
 
-    def result(self, data: Mapping[str, Any], text: str) -> None:
-        """Show how a command ended: `data` for programs, `text` for users."""
+    def result(self, data: Mapping[str, Any], text: str, *, verbatim: bool = False) -> None:
+        """Show how a command ended: `data` for programs, `text` for users.
+
+        Args:
+            verbatim: the text is the content of a file, a value or lines of a log: no line may be broken.
+        """
 
     def error(self, error: GpuClusterError) -> None:
         """Show why a command failed."""
@@ -132,8 +151,9 @@ class JsonLines:
         """Write one event."""
         print(json.dumps(event.to_dict(), default=str), file=self._out, flush=True)
 
-    def result(self, data: Mapping[str, Any], text: str) -> None:
+    def result(self, data: Mapping[str, Any], text: str, *, verbatim: bool = False) -> None:
         """Write the final object."""
+        del text, verbatim
         status = str(data.get("status", "success"))
         self(Event(EventKind.RESULT, str(data.get("command", "")), status, data=data))
 
@@ -220,8 +240,9 @@ class Plain(_Lines):
             at = time.strftime("%H:%M:%S ", time.localtime(event.time)) if self._clock else ""
             print(f"{at}{line}", file=self._out, flush=True)
 
-    def result(self, data: Mapping[str, Any], text: str) -> None:
-        """Print the text."""
+    def result(self, data: Mapping[str, Any], text: str, *, verbatim: bool = False) -> None:
+        """Print the text. A pipe gets lines as they are."""
+        del data, verbatim
         if text:
             print(terminal(text), file=self._out, flush=True)
 
@@ -243,7 +264,9 @@ class LiveTerminal(_Lines):
         self._console = Console(highlight=False, soft_wrap=True)
         self._status: Status | None = None
         self._phase_name = ""
-        self._last = ""
+        self._last: float | None = None
+        self._tasks: Mapping[str, Any] | None = None
+        self._number = 0
         self._activity = ""
         self._since = time.monotonic()
         self._working: dict[str, None] = {}
@@ -254,10 +277,10 @@ class LiveTerminal(_Lines):
 
         if event.kind == EventKind.PHASE and event.status == PhaseStatus.STARTED:
             self._phase_name, self._since = event.name, time.monotonic()
-            last = event.data.get("last")
-            self._last = f", {seconds(last)} last time" if last else ""
+            self._last, self._tasks, self._number = event.data.get("last"), event.data.get("tasks"), 0
             self._working.clear()
         elif event.kind == EventKind.TASK and event.status in ("ok", "changed") and not self._verbose:
+            self._number = max(self._number, event.data.get("number", 0))
             self._show_activity(event.name)
             return
         else:
@@ -286,15 +309,30 @@ class LiveTerminal(_Lines):
 
     def status_line(self) -> str:
         """The phase, since when it runs, and what is being done, in the width of the terminal."""
-        since = seconds(time.monotonic() - self._since) + self._last
+        elapsed = time.monotonic() - self._since
+        since = seconds(elapsed) + self._left(elapsed)
         width = max(self._console.width - len(self._phase_name) - len(since) - 8, 10)
         return printable(f"{self._phase_name}  {since}  {self._activity[:width]}")
 
-    def result(self, data: Mapping[str, Any], text: str) -> None:
+    def _left(self, elapsed: float) -> str:
+        """How far the phase is, from what it took in an earlier run; empty without one, and when it takes longer."""
+        if self._number and self._tasks:
+            number, took = self._tasks["number"], self._tasks["seconds"]
+            if self._number > number:
+                return ""
+            share = 1 - self._number / number
+            return f", {self._number} of {number}, about {seconds(took * share)} left"
+        left = (self._last or 0) - elapsed
+        return f", about {seconds(left)} left" if left > 0 else ""
+
+    def result(self, data: Mapping[str, Any], text: str, *, verbatim: bool = False) -> None:
         """Remove the status line and print the text."""
+        del data
         self.close()
         if text:
-            self._console.print(terminal(text), markup=False)
+            shown = terminal(text)
+            broken = shown if verbatim else _broken_result(shown, max(self._console.width, _NARROWEST))
+            self._console.print(broken, markup=False)
 
     def error(self, error: GpuClusterError) -> None:
         """Remove the status line and print the error on standard error."""
@@ -340,9 +378,9 @@ def reporter_for(kind: str, *, verbose: bool = False, command: str = "") -> Resu
 def table(rows: Sequence[Sequence[str]], header: Sequence[str]) -> str:
     """A plain table, columns as wide as their widest cell. A cell is one line, whatever is in it."""
     cells = [[printable(str(cell)) for cell in row] for row in [header, *rows]]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    widths = [max(columns(row[i]) for row in cells) for i in range(len(header))]
     return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
+        "  ".join(padded(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
     )
 
 

@@ -20,7 +20,9 @@ def schema(context: Context, what: str) -> None:
     """
     with reporting(context) as reporter:
         printed = _schema(what)
-        reporter.result({"command": "schema", "what": what, "schema": printed}, json.dumps(printed, indent=2))
+        reporter.result(
+            {"command": "schema", "what": what, "schema": printed}, json.dumps(printed, indent=2), verbatim=True
+        )
 
 
 def _schema(what: str) -> Mapping[str, object]:

@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpucluster.cli.base import Context, cluster_of, command
-from gpucluster.cli.summaries import status_text
+from gpucluster.cli.summaries import place, status_text
 from gpucluster.errors import InputError
 from gpucluster.slurm import states
 from gpucluster.text import count, printable
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+    from gpucluster.cluster import Cluster
 
 #: Seconds between two looks, where the user gives none.
 INTERVAL = 5.0
@@ -59,7 +61,17 @@ def status(context: Context, timeout: float | None, watched: bool, every: float 
             return cluster.status(timeout=TIMEOUT if timeout is None else timeout).to_dict()
 
         current = watch(ask, every or INTERVAL) if watched else ask()
-        reporter.result({"command": "status", **current}, status_text(current))
+        reporter.result({"command": "status", **current}, f"{status_text(current)}\n\n{_which(cluster)}")
+
+
+def _which(cluster: Cluster) -> str:
+    """Where the cluster is, and its identity as `gpucluster list` has it: another one may have the same name."""
+    from gpucluster.paths import ClusterPaths
+    from gpucluster.workspace.saved_state import SavedState
+
+    saved = SavedState(ClusterPaths.of(cluster.spec.file)).identity
+    known = f", identity {saved.id}" if saved and saved.name == cluster.spec.name else ""
+    return f"in {place(cluster)}{known}"
 
 
 def screen(status: Mapping[str, Any], *, width: int, height: int, note: str) -> Text:
@@ -72,10 +84,14 @@ def screen(status: Mapping[str, Any], *, width: int, height: int, note: str) -> 
     """
     from rich.text import Text
 
+    from gpucluster.cli.output import wrapped
+
     shown = Text(no_wrap=True, overflow="crop")
     bars = list(_bars(status, width))
     first, *rest = status_text({**status, "slurm": [], "kubernetes": []}).splitlines()
-    lines = [Text(first, "bold"), *([Text(), *bars] if bars else []), *map(_line, rest)]
+    head = [Text(line, "bold") for line in wrapped(first, width).splitlines()]
+    fits = [_line(line, part) for line in rest for part in wrapped(line, width).split("\n")]
+    lines = [*head, *([Text(), *bars] if bars else []), *fits]
     room = max(height - 1, 1)
     if len(lines) > room:
         hidden = len(lines) - room + 1
@@ -84,15 +100,18 @@ def screen(status: Mapping[str, Any], *, width: int, height: int, note: str) -> 
     return shown
 
 
-def _line(text: str) -> Text:
+def _line(whole: str, part: str) -> Text:
+    """A part of a line, in the colour of the line."""
     from rich.text import Text
 
-    return Text(text, "yellow" if text.startswith("!") else "")
+    return Text(part, "yellow" if whole.startswith("!") else "")
 
 
 def _bars(status: Mapping[str, Any], width: int) -> Iterator[Text]:
-    """A line for each partition of Slurm, and for each pool of Kubernetes."""
+    """A line for each partition of Slurm, and for each pool of Kubernetes; more where it does not fit."""
     from rich.text import Text
+
+    from gpucluster.cli.output import wrapped
 
     groups: dict[str, list[str]] = {}
     for row in status["slurm"]:
@@ -110,7 +129,11 @@ def _bars(status: Mapping[str, Any], width: int) -> Iterator[Text]:
         for kind, cells in _cells(meaning, min(_BAR, max(width - column - 30, 5))):
             line.append("█" * cells, _COLOURS[kind])
         words = ", ".join(f"{printable(state)} {number}" for state, number in sorted(Counter(of_group).items()))
-        yield line.append(f"  {words}")
+        if line.cell_len + len(words) < width:
+            yield line.append(f"  {words}")
+        else:
+            yield line
+            yield from map(Text, wrapped(f"  {words}", width).split("\n"))
 
 
 def _cells(meaning: Mapping[str, int], width: int) -> list[tuple[str, int]]:
@@ -147,10 +170,12 @@ def watch(ask: Callable[[], Mapping[str, Any]], seconds: float) -> Mapping[str, 
         )
     from rich.console import Console
     from rich.live import Live
+    from rich.text import Text
 
     console = Console(highlight=False)
     status: Mapping[str, Any] | None = None
     with contextlib.suppress(KeyboardInterrupt), _single_keys(), Live(console=console, screen=True) as live:
+        live.update(Text("asking the cloud, the state and the controller ...", "dim"), refresh=True)
         while True:
             began = time.monotonic()
             status = ask()

@@ -40,7 +40,7 @@ def token(context: Context, user: str, target: Path | None, lifespan: str, to_st
             if target is not None:
                 raise InputError("either FILE or --stdout", hint="Leave one of them out")
             made = cluster.slurm.token(user, seconds=seconds)
-            reporter.result({"command": "token", **made.to_dict(), "token": made.token}, made.token)
+            reporter.result({"command": "token", **made.to_dict(), "token": made.token}, made.token, verbatim=True)
             return
         file = target or Path(f"token-{cluster.spec.name}-{user}.jwt")
         rest_tokens.check_file(file)

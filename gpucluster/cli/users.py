@@ -82,7 +82,7 @@ def user_show(context: Context, name: str) -> None:
         }
         lines = [f"{key:<10}{printable(value)}" for key, value in rows.items()]
         lines += [f"{'ssh key':<10}{printable(key)}" for key in user.ssh_keys]
-        reporter.result({"command": "user show", "user": user.to_dict()}, "\n".join(lines))
+        reporter.result({"command": "user show", "user": user.to_dict()}, "\n".join(lines), verbatim=True)
 
 
 @command("edit", parent=user)
@@ -114,7 +114,8 @@ def user_key(context: Context, name: str, replace: bool) -> None:
         key = keys.replace(name) if replace else keys.show(name)
         text = f"{printable(name)} logs in {key.login}" + (f"\n{printable(key.public)}" if key.public else "")
         result = {"command": "user key", "replaced": replace, **key.to_dict()}
-        reporter.result(result, f"{printable(name)} has a new key\n{text}" if replace else text)
+        text = f"{printable(name)} has a new key\n{text}" if replace else text
+        reporter.result(result, text, verbatim=True)
 
 
 @command("disable", parent=user)

@@ -66,11 +66,13 @@ class PlaybookResult:
     Args:
         facts: by host, the facts named gpucluster_* that tasks have set.
         roles: the wall clock seconds of each role; for tasks outside of roles, of their playbook.
+        tasks: how many tasks began.
     """
 
     hosts: Mapping[str, HostResult]
     facts: Mapping[str, Mapping[str, Any]]
     roles: Mapping[str, float]
+    tasks: int = 0
 
     @property
     def changed(self) -> int:
@@ -86,6 +88,7 @@ class _Listener:
     playbook: str
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)
     roles: dict[str, float] = field(default_factory=dict)
+    tasks: int = 0
     failures: list[str] = field(default_factory=list)
     unreachable: dict[str, str] = field(default_factory=dict)
     stats: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -99,6 +102,7 @@ class _Listener:
         data = event.get("event_data") or {}
         name = event.get("event", "")
         if name in ("playbook_on_task_start", "playbook_on_handler_task_start"):
+            self.tasks += 1
             self._enter(str(data.get("role") or self._file_of(data)))
         elif name == "playbook_on_stats":
             self._enter("")
@@ -135,7 +139,8 @@ class _Listener:
         else:
             status, message = "failed", _reason(result)
             self.failures.append(f"{host}: {title}: {message}")
-        self.on_event(Event(EventKind.TASK, title, status, message, elapsed=data.get("duration"), data={"host": host}))
+        about = {"host": host, "number": self.tasks}
+        self.on_event(Event(EventKind.TASK, title, status, message, elapsed=data.get("duration"), data=about))
 
     def _announce_message(self, source: str, host: str, result: Mapping[str, Any], action: str) -> None:
         """Announce the message of a debug task. A message that many hosts have is announced once."""
@@ -296,7 +301,7 @@ class Ansible:
             raise KeyboardInterrupt(_STOPPED)
         if runner.status != "successful":
             raise self._failed(playbook, runner, listener)
-        return PlaybookResult(_hosts(listener.stats), listener.facts, listener.roles)
+        return PlaybookResult(_hosts(listener.stats), listener.facts, listener.roles, listener.tasks)
 
     def _failed(self, playbook: str, runner: Any, listener: _Listener) -> AnsibleError:
         ended = _killed_by(runner.rc)

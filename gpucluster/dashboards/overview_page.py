@@ -16,7 +16,7 @@ from gpucluster.pages import plots, tables, units
 from gpucluster.pages.colours import Tone
 from gpucluster.pages.frame import Section, page
 from gpucluster.pages.markup import element, joined
-from gpucluster.pages.series import Band, SeriesLine
+from gpucluster.pages.series import Band, SeriesLine, counted
 from gpucluster.pages.tables import Cell, Column, badge
 from gpucluster.text import count, some
 
@@ -100,22 +100,24 @@ def _summary(overview: Overview) -> Markup:
     if nodes is not None:
         there = [node for node in nodes if not node.off]
         pairs.append(("Nodes", tables.words(f"{len(there):,}", _off_words(len(nodes) - len(there)))))
-        busy, gpus = model.busy_gpus(nodes)
-        pairs.append(("GPUs on nodes with jobs", f"{busy:,} of {gpus:,}" if gpus else ""))
-    jobs = overview.jobs.value
-    if jobs is not None:
-        running, waiting = _running(jobs), _waiting(jobs)
-        pairs.append(("Jobs", f"{len(running):,} running, {len(waiting):,} waiting"))
     cost = (overview.autoscaler.value or {}).get("cost_per_hour")
     if isinstance(cost, int | float):
         pairs.append(("Elastic nodes cost", f"{cost:,.2f} an hour"))
     pairs.append(("Works on it now", facts.running))
     attention = model.attention(overview)
+    first: list[tuple[str, object]] = [("Needs attention", f"{len(attention):,}")]
+    if nodes is not None:
+        busy, gpus = model.busy_gpus(nodes)
+        first += [("GPUs on nodes with jobs", f"{busy:,} of {gpus:,}")] if gpus else []
+    jobs = overview.jobs.value
+    if jobs is not None:
+        running, waiting = _running(jobs), _waiting(jobs)
+        first.append(("Jobs", f"{len(running):,} running, {len(waiting):,} waiting"))
     if attention:
         notices = joined(tables.notice(text, tone) for tone, text in attention)
     else:
         notices = tables.notice("Nothing that was asked needs attention.", Tone.GOOD)
-    return tables.facts(pairs) + notices
+    return tables.figures(first) + notices + tables.facts(pairs)
 
 
 def _off_words(number: int) -> str:
@@ -427,8 +429,8 @@ def _history(overview: Overview) -> Markup:
 
     use = _band(history.series, step)
     drawn = [
-        plot("Nodes by state", lines("nodes", _state_label), units.COUNT, "nodes"),
-        plot("Jobs by state", lines("jobs", _state_label), units.COUNT, "jobs"),
+        plot("Nodes by state", counted(lines("nodes", _state_label)), units.COUNT, "nodes"),
+        plot("Jobs by state", counted(lines("jobs", _state_label)), units.COUNT, "jobs"),
         plot("GPU utilisation", use, units.RATIO, "gpu_low", "gpu_middle", "gpu_high"),
         plot(
             "RDMA throughput of all nodes",

@@ -36,14 +36,27 @@ _DATA: Mapping[EventKind, Mapping[str, Any]] = {
     EventKind.PHASE: {
         **_OBJECT,
         "properties": {
-            "last": {**_NUMBER, "description": "Seconds that the phase took in the last run of this command."}
+            "last": {**_NUMBER, "description": "Seconds that the phase took in the last run of this command."},
+            "tasks": {
+                **_OBJECT,
+                "description": "The last run of this command whose phase had tasks: how many, and its seconds.",
+                "properties": {"number": {"type": "integer"}, "seconds": _NUMBER},
+                "required": ["number", "seconds"],
+            },
         },
     },
     EventKind.RESOURCE: {
         **_OBJECT,
         "properties": {"id": {**_TEXT, "description": "The OCID, where it is known."}},
     },
-    EventKind.TASK: {**_OBJECT, "properties": {"host": _TEXT}, "required": ["host"]},
+    EventKind.TASK: {
+        **_OBJECT,
+        "properties": {
+            "host": _TEXT,
+            "number": {"type": "integer", "description": "Which task of its playbook, from 1; not of tasks outside."},
+        },
+        "required": ["host"],
+    },
     EventKind.CHECK: {
         **_OBJECT,
         "properties": {

@@ -158,7 +158,7 @@ class Baking:
         with run.phase("ansible"):
             inventory = handover.builder_inventory(self._inventory(deployment), self._spec, pool, builder)
             file = write_inventory(self._paths, inventory, self._paths.ansible / "builder.yml")
-            self._ansible().run("bake.yml", file, run_id=run.id)
+            run.tasks["ansible"] = self._ansible().run("bake.yml", file, run_id=run.id).tasks
         return builder
 
     def _launched(self, pool: str, instance_configuration_id: str, image_id: str, deployment: Deployment) -> PoolMember:

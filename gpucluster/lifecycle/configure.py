@@ -150,6 +150,7 @@ class Configuration:
                 if inputs:
                     variables["applied_inputs"] = inputs
                 result = self._ansible().run("site.yml", file, run_id=run.id, variables=variables)
+                run.tasks["ansible"] = result.tasks
             self._record.write({**this, "complete": True, "time": _now()})
             self._name_nodes_behind(elastic)
             return result

@@ -14,6 +14,8 @@ from gpucluster.text import count, did_you_mean
 if TYPE_CHECKING:
     from gpucluster.spec import ClusterSpec, PoolSpec
 
+#: The launcher that needs Enroot and Pyxis on the nodes.
+PYXIS = "pyxis"
 #: What to do where a template can't run on a pool.
 OTHER_POOL = "What each template needs: gpucluster job templates"
 
@@ -61,6 +63,16 @@ def job_for(
         what = "its network is emulated" if gpus else "its GPUs and its network are emulated"
         why = f"{what}. These templates need none: {', '.join(without)}"
     raise InputError(f"{template.name} can't run on the pool {candidates[0]}: {why}", hint=OTHER_POOL)
+
+
+def own_launchers(spec: ClusterSpec, template: Template) -> list[str]:
+    """The launchers of a template that this cluster can run, in the template's order."""
+    known = registry.launchers()
+    return [
+        name
+        for name in template.launchers
+        if known[name].scheduler.name == spec.scheduler and (name != PYXIS or "enroot" in spec.containers.runtimes)
+    ]
 
 
 def check_divided(spec: ClusterSpec, name: str, job: Job) -> None:

@@ -33,7 +33,7 @@ from gpucluster.kubernetes.manifests.workloads import JOB_LABEL
 from gpucluster.node_agent.checks.model import Finding, Status
 from gpucluster.operations.container_images import ContainerImages
 from gpucluster.operations.controller import ControllerConnection
-from gpucluster.operations.job_choice import OTHER_POOL, check_divided, job_for
+from gpucluster.operations.job_choice import OTHER_POOL, PYXIS, check_divided, job_for, own_launchers
 from gpucluster.operations.rpc import RemoteConversation
 from gpucluster.operations.schedulers import require_slurm
 from gpucluster.spec import ClusterSpec
@@ -305,7 +305,8 @@ class Jobs:
             require_slurm(spec, "job submit", kubernetes="", otherwise=elsewhere)
         known = registry.launchers()
         own = [name for name in template.launchers if known[name].scheduler.name == spec.scheduler]
-        launcher = registry.launcher(template, request.launcher or own[0])
+        here = own_launchers(spec, template)
+        launcher = registry.launcher(template, request.launcher or (here or own)[0])
         if launcher.name not in own:
             raise InputError(
                 f"the launcher {launcher.name} is for {launcher.scheduler.title}, and this cluster has "
@@ -327,8 +328,8 @@ class Jobs:
                 where=f"{spec.file}: storage.home",
                 hint="Enable it, then run: gpucluster apply",
             )
-        if launcher.name == "pyxis" and "enroot" not in spec.containers.runtimes:
-            others = " or ".join(name for name in own if name != launcher.name)
+        if launcher.name == PYXIS and launcher.name not in here:
+            others = " or ".join(here)
             raise InputError(
                 "the launcher pyxis needs Enroot and Pyxis, which this cluster does not have",
                 where=str(spec.file),
@@ -528,13 +529,14 @@ class Jobs:
         return tuple(QueuedJob(*(str(each.get(name, "")) for name in QueuedJob._fields)) for each in answer["jobs"])
 
     def output(self, job: str, *, follow: bool = False) -> Iterator[str]:
-        """What a job that was submitted here has printed, in parts, without secrets.
+        """What a job has printed, in parts, without secrets. Of a job of Slurm that was not submitted here, it is the
+        file of sbatch's --output, while slurmctld knows the job.
 
         Args:
             follow: go on until the job has ended.
 
         Raises:
-            InputError: there is no such job, or it was not submitted here.
+            InputError: there is no such job, or the controller does not see what it prints.
         """
         self._require_scheduler("job logs")
         offset = 0

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from gpucluster.pages.colours import HEAT_LEVELS, LINES
 from gpucluster.pages.markup import element, joined
-from gpucluster.pages.series import Band, Point, SeriesLine, across, summary, times_of, values_of
+from gpucluster.pages.series import Band, Point, SeriesLine, across, has_ended, summary, times_of, values_of
 from gpucluster.pages.units import NOTHING, Unit, decimals_of, ticks, time_ticks, usable, utc
 
 # Coordinates of the stretched drawing.
@@ -23,6 +23,8 @@ _HEIGHT_PIXELS = 180
 # Seconds: labels of a shorter axis have seconds, so fewer fit.
 _SHORT = 300
 _NEAR_END = 0.95
+# Values that begin later than in this part of the axis are all of it: an hour of a day would be a dot.
+_LATE = 0.1
 # More lines than this are nothing that anyone can tell apart: they become a band.
 MOST_LINES = 12
 _DASHES = (None, "7 3", "2 3", "9 3 2 3")
@@ -71,7 +73,9 @@ def time_series(
     More than `MOST_LINES` lines are drawn as one band: the minimum, the median and the maximum of them.
 
     Args:
-        start: where the axis of time begins, in seconds since 1970, as `end`; None: at the first value.
+        start: where the axis of time begins, in seconds since 1970; None, and where the values begin much later: at the
+            first value.
+        end: where it ends; None: at the last value. A line that ends before has no last value.
         marks: levels to compare with, drawn across.
         about: a sentence below the title.
         empty: the text without any value.
@@ -82,7 +86,9 @@ def time_series(
     if not times:
         return _figure(title, about, element("p", empty, class_="nothing"))
     marks = [mark for mark in marks if usable(mark.value)]
-    low, high = (min(times) if start is None else start), (max(times) if end is None else end)
+    high = max(times) if end is None else end
+    late = start is None or min(times) - start > (high - start) * _LATE
+    low = min(times) if late or start is None else start
     if high <= low:
         low, high = low - 30, high + 30
     axis = _Axis.over([*values, *(mark.value for mark in marks)], unit)
@@ -108,7 +114,7 @@ def time_series(
         width="100%",
         height=_HEIGHT_PIXELS,
     )
-    return _figure(title, about, element("div", chart, class_="chart"), _legend(lines, unit))
+    return _figure(title, about, element("div", chart, class_="chart"), _legend(lines, unit, end))
 
 
 def bars(
@@ -437,12 +443,12 @@ def _scrolling(title: str, content: Markup) -> Markup:
     return element("div", content, class_="scroll", tabindex="0", role="region", aria_label=title)
 
 
-def _legend(lines: Sequence[SeriesLine | Band], unit: Unit) -> Markup:
+def _legend(lines: Sequence[SeriesLine | Band], unit: Unit, end: float | None) -> Markup:
     head = [element("th", name, scope="col") for name in ("min", "mean", "max", "last")]
     rows = []
     for index, line in enumerate(lines):
         numbers = summary(line)
-        shown = (numbers.least, numbers.mean, numbers.most, numbers.last)
+        shown = (numbers.least, numbers.mean, numbers.most, None if has_ended(line, end) else numbers.last)
         rows.append(
             element(
                 "tr",

@@ -94,6 +94,28 @@ def summary(line: SeriesLine | Band) -> Summary:
     return Summary(min(row[1] for row in rows), statistics.fmean(middle), max(row[-1] for row in rows), middle[-1])
 
 
+def has_ended(line: SeriesLine | Band, end: float | None) -> bool:
+    """Whether the line has no value any more at the end of the time that is shown: its last one is an old one."""
+    times = sorted(times_of(line))
+    if end is None or not times:
+        return False
+    distances = [b - a for a, b in pairwise(times) if b > a]
+    usual = line.step or (statistics.median(distances) if distances else 0.0)
+    return bool(usual) and end - times[-1] > usual * _GAP
+
+
+def counted(lines: Sequence[SeriesLine]) -> list[SeriesLine]:
+    """Lines that count things by their state, each with a zero where others have a value and it has none: nothing was
+    in that state then.
+    """
+    times = sorted({time for line in lines for time in times_of(line)})
+    known = [dict(line.points) for line in lines]
+    return [
+        SeriesLine(line.name, [(time, values.get(time, 0.0)) for time in times], line.step)
+        for line, values in zip(lines, known, strict=True)
+    ]
+
+
 def values_of(line: SeriesLine | Band) -> list[float]:
     """Every value that can be drawn."""
     return [value for point in _usable(line.points) for value in point[1:]]

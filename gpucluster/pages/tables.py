@@ -20,6 +20,9 @@ _FORMS = {
     Tone.OFF: "—",
 }
 
+# A name of so many characters leaves room for the next column on a phone.
+_SHORT_NAME = 16
+
 
 @dataclass(frozen=True)
 class Column:
@@ -106,6 +109,12 @@ def facts(pairs: Iterable[tuple[str, object]]) -> Markup:
     return element("dl", *rows, class_="facts") if rows else Markup("")
 
 
+def figures(pairs: Iterable[tuple[str, object]]) -> Markup:
+    """The few facts that matter most, large: they are read first, and from some distance."""
+    rows = [element("div", element("dt", name), element("dd", value)) for name, value in pairs]
+    return element("dl", *rows, class_="figures") if rows else Markup("")
+
+
 def grid(title: str, cells: Sequence[Cell], legend: Sequence[tuple[str, Tone, str]]) -> Markup:
     """Many things in little space: one small field each, with a mark for its state.
 
@@ -141,7 +150,9 @@ def words(*parts: object) -> Markup:
 
 def _cell(value: object, head: Column, *, first: bool) -> Markup:
     shown = "" if value is None else value
-    return element("th", shown, scope="row") if first else element("td", shown, class_=_class(head))
+    # A browser may break a name at its hyphen; on a narrow screen it does.
+    short = "short" if isinstance(shown, str) and len(shown) <= _SHORT_NAME else None
+    return element("th", shown, scope="row", class_=short) if first else element("td", shown, class_=_class(head))
 
 
 def _class(head: Column) -> str | None:

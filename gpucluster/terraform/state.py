@@ -91,7 +91,7 @@ class StateContents:
     Args:
         outputs: the output values by name.
         entries: the resources, data sources left out.
-        version: lineage and serial; empty for an empty state.
+        version: lineage and serial; empty for a state without resources.
     """
 
     outputs: Mapping[str, Any]
@@ -135,7 +135,8 @@ class StateContents:
             raise ValueError(f"it lacks {error}") from error
         except (TypeError, AttributeError) as error:
             raise ValueError("it has another form than Terraform's states have") from error
-        version = f"{state.get('lineage', '')} {state['serial']}" if "serial" in state else ""
+        # Terraform shows a remote backend without a state as one of serial 0; a destroyed cluster leaves its serial.
+        version = f"{state.get('lineage', '')} {state['serial']}" if entries and "serial" in state else ""
         return cls(outputs, entries, version)
 
 

@@ -23,7 +23,7 @@ from gpucluster.events import Event, EventKind, PhaseStatus, Sink
 from gpucluster.paths import ClusterPaths
 from gpucluster.process import signals
 from gpucluster.workspace import leftovers
-from gpucluster.workspace.run_log import RunLog, RunStatus, last_phases, lock
+from gpucluster.workspace.run_log import RunLog, RunStatus, last_phases, last_tasks, lock
 
 
 def environment(paths: ClusterPaths) -> dict[str, str]:
@@ -34,15 +34,17 @@ def environment(paths: ClusterPaths) -> dict[str, str]:
 class Run:
     """The phases of one run: announced, timed, and written into the run log, however the run ends.
 
-    `phases` holds the seconds of each, in order. `work` is what the run has to do, for the run log: JSON values, which
-    later runs are compared by.
+    `phases` holds the seconds of each, in order, and `tasks` how many tasks those have run that run some. `work` is
+    what the run has to do, for the run log: JSON values, which later runs are compared by.
     """
 
     def __init__(self, command: str, paths: ClusterPaths, on_event: Sink) -> None:
         self.command = command
         self.phases: dict[str, float] = {}
+        self.tasks: dict[str, int] = {}
         self.work: dict[str, Any] = {}
         self._last = last_phases(paths, command)
+        self._last_tasks = last_tasks(paths, command)
         self._log = RunLog(paths, command)
         self._on_event = on_event
         self._started = time.monotonic()
@@ -60,11 +62,16 @@ class Run:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """One named part of the run. Its first event has what it took in the last run of this command, in seconds."""
+        """One named part of the run. Its first event has what it took in the last run of this command, in seconds; and
+        how many tasks the last run had that had some, with its seconds.
+        """
         cancellation.check()
         begin = time.monotonic()
         self._log.enter(name)
-        data = {"last": self._last[name]} if name in self._last else {}
+        data: dict[str, Any] = {"last": self._last[name]} if name in self._last else {}
+        if name in self._last_tasks:
+            number, took = self._last_tasks[name]
+            data["tasks"] = {"number": number, "seconds": took}
         self._on_event(Event(EventKind.PHASE, name, PhaseStatus.STARTED, data=data))
         status = PhaseStatus.FAILED
         try:
@@ -82,7 +89,8 @@ class Run:
         """Write into the run log how the run ended."""
         phases = {name: round(seconds, 2) for name, seconds in self.phases.items()}
         # A second Ctrl-C must not leave a log of a run that seems to be running.
-        details = {"phases": phases, "error": error, **({"work": self.work} if self.work else {})}
+        kept = {"tasks": self.tasks, "work": self.work}
+        details = {"phases": phases, "error": error, **{name: value for name, value in kept.items() if value}}
         signals.surely(lambda: self._log.close(status, elapsed=round(self.elapsed, 2), **details))
         self._closed = True
 

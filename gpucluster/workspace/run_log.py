@@ -219,6 +219,20 @@ def last_phases(paths: ClusterPaths, command: str) -> Mapping[str, float]:
     return {}
 
 
+def last_tasks(paths: ClusterPaths, command: str) -> Mapping[str, tuple[int, float]]:
+    """Tasks and seconds of each phase that runs tasks, of the newest run of a command that succeeded and ran some."""
+    for record in _newest_first(paths.runs):
+        if record["command"] == command and record["status"] == RunStatus.SUCCESS and record.get("tasks"):
+            tasks, phases = record["tasks"], record.get("phases")
+            if isinstance(tasks, dict) and isinstance(phases, dict):
+                return {
+                    str(name): (number, float(took))
+                    for name, number in tasks.items()
+                    if isinstance(number, int) and isinstance(took := phases.get(name), int | float)
+                }
+    return {}
+
+
 def records(paths: ClusterPaths) -> list[Mapping[str, Any]]:
     """The records of all runs that can be read, the newest first. Takes no lock."""
     lock_holder = holder(paths)

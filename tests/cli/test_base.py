@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from gpucluster.cli import cli
-from gpucluster.cli.base import PROVIDER, Context, command
+from gpucluster.cli.base import MODULES, PROVIDER, Context, command, not_for
 
 # From the weakest to the strongest.
 PLACES = ("environment", "before the command", "of the group", "after the command")
@@ -34,6 +35,14 @@ def seen() -> Iterator[list[tuple[Context, str]]]:
     yield got
     for parent in (cli, group):
         del parent.commands["probe"]
+
+
+@pytest.fixture
+def without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder without a cluster file."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GPUCLUSTER_FILE", raising=False)
+    return tmp_path
 
 
 def _words(places: dict[str, list[str]]) -> list[str]:
@@ -170,14 +179,14 @@ def test_an_unknown_command_is_an_error_of_input_in_json() -> None:
     assert "Did you mean apply?" in error["what"]
 
 
-def test_the_help_lists_each_command_once_in_a_section() -> None:
+def test_the_help_lists_each_command_once_in_a_section(without_a_file: Path) -> None:
     text = CliRunner().invoke(cli, ["--help"]).output
     for name, each in cli.all_commands().items():
         assert text.count(f"\n  {name} ") == (not each.hidden), name
 
 
 def test_no_option_has_the_name_of_another_one_of_its_command() -> None:
-    """`-f` is the cluster file everywhere; click would take one of two, and print a warning."""
+    """`-f` is the cluster file, and in `logs` to follow it; click would take one of two, and print a warning."""
 
     def walk(each: click.Command) -> Iterator[click.Command]:
         yield each
@@ -188,3 +197,52 @@ def test_no_option_has_the_name_of_another_one_of_its_command() -> None:
     for each in walk(cli):
         names = [name for option in each.params for name in (*option.opts, *option.secondary_opts)]
         assert len(names) == len(set(names)), each.name
+
+
+@pytest.mark.parametrize(
+    ("document", "hidden"),
+    [
+        ({}, {"kubeconfig", "kubectl", "kubernetes"}),
+        ({"scheduler": "kubernetes", "cloud": {"provider": "local"}}, {"token", "slurm"}),
+        ({"scheduler": "none"}, {"token", "slurm", "kubeconfig", "kubectl", "kubernetes"}),
+        ({"cloud": {"provider": "oci"}}, {"kubeconfig", "kubectl", "kubernetes", "local"}),
+        ({"scheduler": ["slurm"], "cloud": "oci"}, set()),
+        (["not", "a", "mapping"], set()),
+        (None, set()),
+    ],
+)
+def test_what_a_cluster_can_t_use(document: object, hidden: set[str]) -> None:
+    assert not_for(document).keys() == hidden
+    assert hidden <= MODULES.keys()
+
+
+def test_the_help_beside_a_cluster_file_lists_what_this_cluster_can_use(without_a_file: Path) -> None:
+    file = without_a_file / "other.yml"
+    file.write_text("scheduler: kubernetes\ncloud: {provider: oci}\n")
+    text = CliRunner().invoke(cli, ["--file", str(file), "--help"]).output
+    assert "\n  kubectl " in text
+    assert "\n  slurm " not in text
+    assert "\nThe local cloud:" not in text
+    assert "Not for this cluster (scheduler: kubernetes): token, slurm" in text
+    assert "Not for this cluster (cloud.provider: oci): local" in text
+    assert CliRunner().invoke(cli, ["--help"], env={"GPUCLUSTER_FILE": str(file)}).output == text
+    file.write_text("scheduler: [")
+    assert "Not for this cluster" not in CliRunner().invoke(cli, ["--file", str(file), "--help"]).output
+
+
+@pytest.mark.parametrize("width", [40, 50, 59])
+def test_help_fits_a_narrow_terminal(width: int, without_a_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    commands = [[], *([name] for name in cli.all_commands()), ["job", "submit"], ["user", "add"]]
+    for words in commands:
+        text = CliRunner().invoke(cli, [*words, "--help"]).output
+        # A word that is longer than a line, such as a path, is all that may be broken.
+        long = [line for line in text.splitlines() if len(line) > width and " " in line.strip()]
+        assert long == [], words
+
+
+def test_follow_has_the_short_name_that_others_give_it() -> None:
+    for words in (["logs"], ["job", "logs"]):
+        text = CliRunner().invoke(cli, [*words, "--help"]).output
+        assert "-f, --follow" in text
+        assert "--file" in text

@@ -13,7 +13,7 @@ import click
 import pytest
 
 import gpucluster
-from gpucluster import errors
+from gpucluster import __main__, errors
 from gpucluster.cli import DEFAULT_FILES, cli
 from gpucluster.cli.base import EXIT_CODES, Root
 from tests.waiting import PATIENCE_S
@@ -35,12 +35,22 @@ def _run(*words: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def test_the_kept_help_is_what_click_would_print() -> None:
+def test_the_kept_help_is_what_click_would_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GPUCLUSTER_FILE", raising=False)
     context = click.Context(cli, info_name="gpucluster", terminal_width=80, **cli.context_settings)
     said = cli.get_help(context) + "\n"
     if os.environ.get("UPDATE_GOLDEN"):
         HELP.write_text(said)
     assert HELP.read_text() == said
+
+
+def test_the_kept_help_is_for_a_usual_terminal_without_a_cluster_file(tmp_path: Path) -> None:
+    assert tuple(DEFAULT_FILES) == __main__._DEFAULT_FILES
+    assert _run("--help", cwd=tmp_path, COLUMNS="100").stdout == HELP.read_text()
+    assert max(map(len, _run("--help", cwd=tmp_path, COLUMNS="40").stdout.splitlines())) <= 40
+    (tmp_path / "cluster.yml").write_text("scheduler: none\n")
+    assert "Not for this cluster (scheduler: none)" in _run("--help", cwd=tmp_path).stdout
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,10 @@ def offered(folder: Path, line: str, cwd: Path | None = None) -> list[str]:
         ("gpucluster kubeconfig --user b", ["bob"]),
         ("gpucluster support-bundle --host gpu", ["gpu-1"]),
         ("gpucluster user edit z", []),
+        ("gpucluster job submit nccl", ["nccl_tests"]),
+        ("gpucluster job show nccl_tests --launcher mpir", ["mpirun"]),
+        ("gpucluster job submit nccl_tests --pool g", ["gpu"]),
+        ("gpucluster job submit nccl_tests --user b", ["bob"]),
     ],
 )
 def test_names_are_offered(folder: Path, line: str, names: list[str]) -> None:

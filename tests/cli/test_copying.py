@@ -19,6 +19,9 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     (tmp_path / "cluster.yml").write_text(LOCAL)
     save_hosts(tmp_path, "demo-controller", "compute-1")
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    for name in ("a", "b:c", "folder/b:c"):
+        (tmp_path / name).touch()
     made: list[list[str]] = []
 
     def call(argv: list[str]) -> int:
@@ -34,11 +37,11 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     [
         (["a", "controller:/tmp"], ["./a", "demo-controller:/tmp"]),
         (["a", ":"], ["./a", "demo-controller:"]),
-        (["/a", "./b:c", "compute-1:d"], ["/a", "./b:c", "compute-1:d"]),
+        (["/etc", "./b:c", "compute-1:d"], ["/etc", "./b:c", "compute-1:d"]),
         (["compute-1:/var/log", "."], ["compute-1:/var/log", "."]),
         (["compute-1:a", "compute-1:b:c", ".."], ["compute-1:a", "compute-1:b:c", ".."]),
         ([":a b", "-x"], ["demo-controller:a b", "./-x"]),
-        (["a/b:c", "controller:d"], ["./a/b:c", "demo-controller:d"]),
+        (["folder/b:c", "controller:d"], ["./folder/b:c", "demo-controller:d"]),
     ],
     ids=str,
 )
@@ -61,6 +64,7 @@ def test_one_side_is_a_host_and_the_other_this_machine(
         (["controller:a", "b", "."], "some sources are on a host, and others here"),
         (["controller:a", "compute-1:b", "."], "several hosts: compute-1, controller"),
         (["a", "other:b"], "there is no host other"),
+        (["a", "missing", "controller:"], "there is no such file or folder on this machine (missing)"),
     ],
     ids=str,
 )

@@ -169,3 +169,14 @@ def test_judge_reads_standard_input() -> None:
     done = CliRunner().invoke(cli, ["job", "judge", "mpi_allreduce", "-"], input=b"\xff\n")
     assert done.exit_code == 1
     assert done.output.startswith("UNKNOWN")
+
+
+def test_show_offers_what_the_cluster_of_the_file_can_run(tmp_path: Path) -> None:
+    shown = job("show", "nccl_tests", file=LOCAL).stdout
+    assert "launcher srun (default): " in shown
+    assert "Options with the launcher srun " in shown
+    assert "launcher sge" not in shown
+    assert "not on this cluster: pyxis, sge, pbs, lsf, kubernetes-job, jobset, mpijob" in shown
+    assert "launcher pyxis (default): " in job("show", "nccl_tests", "--shape", "BM.GPU4.8").stdout
+    (tmp_path / "cluster.yml").write_text("name: [")
+    assert "launcher pyxis (default): " in job("show", "nccl_tests", file=str(tmp_path / "cluster.yml")).stdout

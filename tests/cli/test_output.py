@@ -56,6 +56,14 @@ def test_table() -> None:
     assert table([["a", "bb"]], ["ONE", "TWO"]) == "ONE  TWO\na    bb"
 
 
+def test_columns_of_a_table_stand_below_each_other_with_japanese_names() -> None:
+    assert table([["山田", "x"], ["Suzuki", "y"]], ["NAME", "WHAT"]).splitlines() == [
+        "NAME    WHAT",
+        "山田    x",
+        "Suzuki  y",
+    ]
+
+
 def test_verbose_shows_every_host_of_a_task_and_what_is_begun() -> None:
     out = io.StringIO()
     reporter = Plain(out, verbose=True)
@@ -79,13 +87,35 @@ def test_the_live_clock_moves_between_events(monkeypatch: pytest.MonkeyPatch) ->
         terminal.close()
 
 
-def test_the_live_line_has_what_the_phase_took_in_the_last_run() -> None:
+def test_the_live_line_has_what_is_left_of_the_last_run_s_seconds() -> None:
     terminal = LiveTerminal()
     try:
-        terminal(Event("phase", "ansible", "started", data={"last": 27.9}))
-        assert "28 s last time" in terminal.status_line()
+        terminal(Event("phase", "ansible", "started", data={"last": 28.4}))
+        assert "about 28 s left" in terminal.status_line()
         terminal(Event("phase", "verify", "started"))
-        assert "last time" not in terminal.status_line()
+        assert "left" not in terminal.status_line()
+    finally:
+        terminal.close()
+
+
+def test_the_live_line_counts_tasks_as_the_last_run_had_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("gpucluster.cli.output.time.monotonic", lambda: now)
+    terminal = LiveTerminal()
+
+    def task(number: int) -> str:
+        terminal(Event("task", "slurm : Start slurmd", "ok", data={"host": "compute-1", "number": number}))
+        return terminal.status_line()
+
+    try:
+        # The last run had nothing to do: its seconds are not those of tasks.
+        terminal(Event("phase", "ansible", "started", data={"last": 2.0, "tasks": {"number": 120, "seconds": 60.0}}))
+        now = 110.0
+        assert task(40).startswith("ansible  10 s, 40 of 120, about 40 s left")
+        assert "40 of 120" in task(39), "a slower host ends an earlier task later"
+        assert "of 120" not in task(121)
+        terminal(Event("phase", "ansible", "started", data={"last": 60.0}))
+        assert "of" not in task(1), "there was no run with tasks"
     finally:
         terminal.close()
 
@@ -110,6 +140,9 @@ def test_a_line_in_a_log_has_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
         # A path or a command stays whole, so that it can be copied.
         ("see /a/very/long/path/that/does/not/fit now", ["see", "    /a/very/long/path/that/does/not/fit", "    now"]),
         ("10.0.0.0/16 and well-known-words are here", ["10.0.0.0/16 and", "    well-known-words", "    are here"]),
+        # Each of these characters takes two columns.
+        ("山田太郎 鈴木花子 added", ["山田太郎 鈴木花子", "    added"]),
+        ("  a  b    c  d    e  f  g  h", ["  a  b    c  d    e", "      f  g  h"]),
     ],
 )
 def test_long_lines_are_broken_at_spaces(text: str, lines: list[str]) -> None:
@@ -120,6 +153,25 @@ def test_long_lines_are_broken_at_spaces(text: str, lines: list[str]) -> None:
 @given(text=st.text(alphabet="ab \n-", max_size=200), width=st.integers(40, 120))
 def test_wrapping_loses_no_word(text: str, width: int) -> None:
     assert wrapped(text, width).split() == text.split()
+
+
+@pytest.mark.parametrize(
+    ("text", "verbatim", "shown"),
+    [
+        ("one two three four five six", False, "one two three four\n    five six"),
+        # What is to be copied stays whole.
+        ("Log in:\n  ssh -F /tmp/config alice@controller", False, "Log in:\n  ssh -F /tmp/config alice@controller"),
+        ("  .venv/bin/gpucluster ssh -- hostname", False, "  .venv/bin/gpucluster ssh -- hostname"),
+        ("one two three four five six", True, "one two three four five six"),
+    ],
+)
+def test_lines_of_a_result_are_broken_at_spaces_but_for_commands_and_files(
+    text: str, verbatim: bool, shown: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("gpucluster.cli.output._NARROWEST", 20)
+    monkeypatch.setenv("COLUMNS", "20")
+    LiveTerminal().result({}, text, verbatim=verbatim)
+    assert capsys.readouterr().out.rstrip("\n") == shown
 
 
 def test_a_terminal_that_can_not_move_its_cursor_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -68,6 +68,14 @@ def test_a_small_terminal_breaks_nothing(width: int, height: int) -> None:
     assert len(_lines(width, height, slurm=NODES)) <= max(height, 2)
 
 
+def test_on_40_columns_every_word_is_on_the_screen() -> None:
+    lines = _lines(40, 60, slurm=NODES, pending=["a run was not completed, and it has to be done again"])
+    assert max(map(len, lines)) <= 40
+    text = " ".join(" ".join(lines).split())
+    assert "allocated 1, down* 1, drained 1, idle 2, mixed- 1, new 1" in text
+    assert "a run was not completed, and it has to be done again" in text
+
+
 def test_characters_of_a_state_do_not_reach_the_terminal() -> None:
     row = {"node": "a", "state": "id\x1b[2Jle", "partition": "p\x1b[2J"}
     assert "\x1b" not in "".join(_lines(slurm=[row]))

@@ -14,9 +14,16 @@ OF_ERRORS = ROOT / "docs" / "reference" / "errors.ja.md"
 
 
 def commands(text: str) -> list[str]:
-    """The lines of code blocks, also of those in lists, without their comments."""
+    """The lines of code blocks, also of those in lists and between fences, without their comments."""
     lines = re.findall(r"^(?: {4}| {7})(\S.*)$", text, re.MULTILINE)
+    fenced = re.findall(r"^```\w*\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    lines += [line for block in fenced for line in block.splitlines() if line]
     return [re.sub(r"\s+# .*", "", line) for line in lines]
+
+
+def calls(text: str) -> set[str]:
+    """The commands of gpucluster in sentences and tables, between backticks."""
+    return set(re.findall(r"`(gpucluster [a-z][^`\n]*)`", text))
 
 
 def test_there_are_translations() -> None:
@@ -34,6 +41,7 @@ def test_a_translation_has_the_commands_of_its_page(file: Path) -> None:
     english = file.with_name(file.name.replace(".ja.md", ".md"))
     assert len(commands(english.read_text())) > 5
     assert commands(file.read_text()) == commands(english.read_text())
+    assert calls(file.read_text()) == calls(english.read_text())
 
 
 @pytest.mark.parametrize("file", TRANSLATIONS, ids=lambda file: file.name)
@@ -44,4 +52,6 @@ def test_both_pages_lead_to_each_other(file: Path) -> None:
 
 
 def test_a_command_that_differs_is_seen() -> None:
-    assert commands("Do:\n\n    a --b    # why\n\n1. and\n\n       c\n") == ["a --b", "c"]
+    text = "Do:\n\n    a --b    # why\n\n1. and\n\n       c\n\n```sh\nd --e\n\n  f\n```\n\nand `gpucluster g --h`.\n"
+    assert commands(text) == ["a --b", "c", "d --e", "  f"]
+    assert calls(text) == {"gpucluster g --h"}

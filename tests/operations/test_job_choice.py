@@ -10,7 +10,7 @@ import pytest
 from gpucluster.errors import InputError
 from gpucluster.jobs import choose, registry
 from gpucluster.jobs.model import Job
-from gpucluster.operations.job_choice import check_divided, job_for
+from gpucluster.operations.job_choice import check_divided, job_for, own_launchers
 from gpucluster.spec import ClusterSpec, loads
 from tests.spec.spec_texts import KEY, OCI
 
@@ -85,3 +85,17 @@ def test_with_slurm_templates_count_whole_gpus() -> None:
     with pytest.raises(InputError, match=r"templates count whole GPUs, .* divided \(gpus.mig\)") as raised:
         choice(spec(_SEVEN, "slurm"))
     assert "sbatch --gres=gpu:1g.10gb:1" in str(raised.value.hint)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "more", "launchers"),
+    [
+        ("slurm", "", ["srun", "mpirun"]),
+        ("slurm", "containers: {runtimes: [enroot]}\n", ["pyxis", "srun", "mpirun"]),
+        ("kubernetes", "", ["kubernetes-job", "jobset", "mpijob"]),
+        ("none", "", []),
+    ],
+)
+def test_a_cluster_offers_the_launchers_that_it_can_run(scheduler: str, more: str, launchers: list[str]) -> None:
+    text = f"scheduler: {scheduler}\n{more}" + OCI.replace("    max_count: 8\n", "").replace("- name: alice", USER)
+    assert own_launchers(loads(text), registry.template("nccl_tests")) == launchers

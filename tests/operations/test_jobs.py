@@ -509,4 +509,4 @@ def test_only_launchers_of_this_cluster_are_offered(tmp_path: Path) -> None:
         jobs(spec(tmp_path), JobsConversation()).submit(JobRequest("nccl_tests", launcher="pyxis"))
     offered = caught.value.hint.partition("--launcher ")[2].split(" or ")
     assert offered
-    assert not {"sge", "pbs", "lsf", "kubernetes-job", "jobset", "mpijob"} & {*offered}
+    assert not {"pyxis", "sge", "pbs", "lsf", "kubernetes-job", "jobset", "mpijob"} & {*offered}

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gpucluster.pages.plots import MOST_LINES, MOST_ROWS, Bar, Mark, Strip, bars, heat_strips, sparkline, time_series
 from gpucluster.pages.series import Band, Point, SeriesLine
-from gpucluster.pages.units import BYTES_PER_SECOND, COUNT, RATIO, WATTS, Unit
+from gpucluster.pages.units import BYTES_PER_SECOND, COUNT, NOTHING, RATIO, WATTS, Unit
 from tests.examples import examples
 from tests.pages.reading import drawings, read
 
@@ -153,3 +153,17 @@ def test_heat_of_many_rows_and_cells_stays_small_and_keeps_the_highest() -> None
 
 def test_the_same_input_gives_the_same_text() -> None:
     assert time_series("Use", [line(1, 2, 3)], COUNT) == time_series("Use", [line(1, 2, 3)], COUNT)
+
+
+def test_an_axis_begins_where_the_values_do_if_that_is_much_later() -> None:
+    hour = [line(0, 1, 0.5, step=1800)]
+    (path,) = paths(time_series("Use", hour, RATIO, start=T - 82800, end=T + 3600))
+    assert path.startswith("M0 ")
+    assert path.endswith("L2000 500")
+    (path,) = paths(time_series("Use", hour, RATIO, start=T - 60, end=T + 3600))
+    assert not path.startswith("M0 "), "the first minute of an hour is empty"
+
+
+def test_a_line_that_has_ended_has_no_last_value() -> None:
+    html = time_series("Nodes", [line(3, 3), line(1, 1, 1, 1, 1, 1, name="b")], COUNT, start=T, end=T + 300)
+    assert [each.text for each in read(html).all("td")] == ["3", "3", "3", NOTHING, "1", "1", "1", "1"]

@@ -1,9 +1,10 @@
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpucluster.pages.series import MOST_POINTS, Band, Point, SeriesLine, Summary, across, summary
+from gpucluster.pages.series import MOST_POINTS, Band, Point, SeriesLine, Summary, across, counted, has_ended, summary
 
 T = 1764072000.0
 ANY = st.floats(allow_nan=True, allow_infinity=True)
@@ -69,3 +70,14 @@ def test_a_summary_has_the_extremes() -> None:
     assert summary(SeriesLine("a", [(T, 2), (T + 60, 4), (T + 30, 9)])) == Summary(2, 5, 9, 4)
     assert summary(SeriesLine("a", [])) == Summary(None, None, None, None)
     assert summary(Band("a", [(T, 1, 2, 3), (T + 1, 0, 4, 9)])) == Summary(0, 3, 9, 4)
+
+
+def test_what_is_counted_and_has_no_value_is_none_of_that_kind() -> None:
+    idle, busy = counted([SeriesLine("idle", [(T, 3.0)]), SeriesLine("busy", [(T + 60, 2.0)])])
+    assert (idle.points, busy.points) == ([(T, 3.0), (T + 60, 0.0)], [(T, 0.0), (T + 60, 2.0)])
+
+
+@pytest.mark.parametrize(("end", "ended"), [(None, False), (T + 60, False), (T + 150, False), (T + 300, True)])
+def test_a_line_has_ended_where_several_of_its_values_are_missing(end: float | None, ended: bool) -> None:
+    assert has_ended(SeriesLine("idle", [(T, 3.0), (T + 60, 3.0)]), end) is ended
+    assert not has_ended(SeriesLine("idle", []), end)

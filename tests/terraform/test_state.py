@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from gpucluster.terraform.state import StateContents, StateEntry
 
 
@@ -46,3 +48,23 @@ def test_every_resource_has_its_address_and_its_id() -> None:
     assert contents.ids == {"t", "v", "new", "old"}
     assert contents.outputs == {"cluster": {"name": "demo"}}
     assert StateContents.parse("") == StateContents({})
+
+
+@pytest.mark.parametrize(
+    ("more", "version"),
+    [
+        ({}, ""),
+        ({"lineage": "", "serial": 0, "resources": []}, ""),  # as Terraform shows a remote backend without a state
+        ({"lineage": "a", "serial": 9, "resources": []}, ""),  # what is left after destroy
+        (
+            {
+                "lineage": "a",
+                "serial": 3,
+                "resources": [{"mode": "managed", "type": "oci_core_vcn", "name": "this", "instances": [{}]}],
+            },
+            "a 3",
+        ),
+    ],
+)
+def test_a_state_without_resources_has_no_version(more: dict[str, object], version: str) -> None:
+    assert StateContents.parse(json.dumps({"version": 4, **more})).version == version

@@ -244,3 +244,17 @@ def test_a_phase_begins_with_what_it_took_in_the_last_run_that_succeeded(tmp_pat
                 raise InputError("wrong")
     first, *_, last = [each for each in events if each.status == "started"]
     assert (dict(first.data), dict(last.data)) == ({}, {"last": 12.0})
+
+
+def test_a_phase_begins_with_the_tasks_of_the_last_run_that_had_some(tmp_path: Path) -> None:
+    paths = ClusterPaths(tmp_path)
+    events: list[Event] = []
+    for tasks, took in ((120, 60.0), (0, 2.0), (0, 3.0)):
+        with run("apply", paths, events.append) as this:
+            with this.phase("ansible"):
+                pass
+            this.phases["ansible"] = took
+            this.tasks |= {"ansible": tasks} if tasks else {}
+    begun = [dict(each.data) for each in events if each.status == "started"]
+    tasks_of_first = {"number": 120, "seconds": 60.0}
+    assert begun == [{}, {"last": 60.0, "tasks": tasks_of_first}, {"last": 2.0, "tasks": tasks_of_first}]

@@ -121,8 +121,10 @@ class JobSession:
         }  # fmt: skip
 
     def _read(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        seen, owner, place, record = self._ours(arguments.get("id"))
+        seen, owner, place, record = self._any(arguments.get("id"))
         name, offset = str(record.get("output", "")).replace("{job}", seen.id), arguments.get("offset", 0)
+        if not record:
+            place, name = self._printed(seen, owner)
         if type(offset) is not int or offset < 0:
             raise Refused(f"not a place in a file: {str(offset)[:40]!r}")
         part = b""
@@ -134,6 +136,19 @@ class JobSession:
             )  # fmt: skip
         text = scrubbing.scrubbed_text(part.decode(errors="replace"))
         return {"text": text, "offset": offset + len(part), "state": seen.state, "ended": seen.ended}
+
+    def _printed(self, seen: SubmittedJob, owner: Account) -> tuple[Path, str]:
+        """The folder and the name of the file into which a job prints that was not submitted from here."""
+        file = self._queue.printed(seen)
+        if file is None:
+            raise self._queue.foreign(seen, owner)
+        there = work_as(owner, lambda: b"there" if file.exists() else b"", seconds=_SECONDS, most=_SMALL)
+        if seen.ended and not there:
+            raise Refused(
+                f"the output of job {seen.id} is not on the controller: {file}",
+                f"Look on its nodes: {seen.nodes}. A path on the home share is seen by all hosts",
+            )
+        return file.parent, file.name
 
     def _list(self, _arguments: Mapping[str, Any]) -> dict[str, Any]:
         return {"jobs": [each.to_dict() for each in self._queue.jobs()]}
@@ -157,6 +172,17 @@ class JobSession:
         Raises:
             Refused: the queue does not know it, or it is another one.
         """
+        seen, owner, place, record = self._any(job_id)
+        if not record:
+            raise self._queue.foreign(seen, owner)
+        return seen, owner, place, record
+
+    def _any(self, job_id: Any) -> tuple[SubmittedJob, Account, Path, dict[str, Any]]:
+        """The same for a job of any origin; what was submitted is empty for one that comes from elsewhere.
+
+        Raises:
+            Refused: the queue does not know it.
+        """
         job = self._queue.checked_id(job_id)
         seen = self._queue.look(job)
         if seen is None:
@@ -165,8 +191,6 @@ class JobSession:
         record: dict[str, Any] = {}
         with contextlib.suppress(Failed):
             record = json.loads(_as(owner, lambda: json.dumps(folder.record(place)).encode()))
-        if not record:
-            raise self._queue.foreign(seen, owner)
         return seen, owner, place, record
 
     def _begin_data(self, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -254,6 +254,11 @@ class KubernetesQueue:
                 if not _NO_KIND.search(error.message):
                     raise
 
+    def printed(self, seen: SubmittedJob) -> Path | None:
+        """Not known: pods of jobs that come from elsewhere print to the kubelet."""
+        del seen
+        return None
+
     def unknown(self, job: str) -> Refused:
         """The error for a job that Kubernetes does not know."""
         return Refused(

@@ -106,6 +106,9 @@ class Queue(Protocol):
     def cancel(self, seen: SubmittedJob) -> None:
         """End a job and whatever it has. Raises Failed without an answer."""
 
+    def printed(self, seen: SubmittedJob) -> Path | None:
+        """The file into which a job of any origin prints, as its user has named it; None if it is not known."""
+
     def unknown(self, job: str) -> Refused:
         """The error for a job that it does not know."""
 

@@ -107,6 +107,16 @@ def _exit_status(job: str) -> int | None:
     return int(match[1]) if match else None
 
 
+def printed(job: str) -> Path | None:
+    """The file into which a job prints, while slurmctld knows the job; None for one without a script.
+
+    Only its user's rights may open it: the text is the user's.
+    """
+    shown = programs.call(["scontrol", "show", "job", job]).stdout
+    match = re.search(r"^ +StdOut=(/.*)$", shown, re.MULTILINE)
+    return Path(match[1]) if match else None
+
+
 def _accounted(job: str) -> SubmittedJob | None:
     """A job that slurmctld has forgotten, as the accounting has it."""
     result = programs.call(["sacct", "--allocations", "--noheader", "--parsable2", f"--jobs={job}", _ACCOUNTED])

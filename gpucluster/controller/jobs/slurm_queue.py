@@ -68,6 +68,10 @@ class SlurmQueue:
         if not seen.ended:
             slurm.cancel(seen.id)
 
+    def printed(self, seen: SubmittedJob) -> Path | None:
+        """The file of sbatch's --output."""
+        return slurm.printed(seen.id)
+
     def unknown(self, job: str) -> Refused:
         """The error for a job that Slurm does not know."""
         return Refused(

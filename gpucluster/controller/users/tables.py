@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from gpucluster.controller.columns import columns, padded
+
 _USER_COLUMNS = ("NAME", "UID", "GROUP", "GROUPS", "FULL NAME", "STATE", "ACCOUNT")
 
 
@@ -47,9 +49,9 @@ def _group(group: Mapping[str, Any]) -> list[str]:
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """Rows as lines with aligned columns."""
     lines = [list(head), *([plain(cell) for cell in row] for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    widths = [max(columns(line[column]) for line in lines) for column in range(len(head))]
     cells = (zip(line, widths) for line in lines)
-    return ["  ".join(cell.ljust(width) for cell, width in line).rstrip() for line in cells]
+    return ["  ".join(padded(cell, width) for cell, width in line).rstrip() for line in cells]
 
 
 def _user_row(user: Mapping[str, Any]) -> tuple[str, ...]:

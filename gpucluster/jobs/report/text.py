@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gpucluster.controller.columns import columns, padded
 from gpucluster.jobs.report.build import GROUPS, JobReport, extremes
 from gpucluster.jobs.report.facts import DeviceUse, JobStep
 from gpucluster.pages.colours import Tone
@@ -117,8 +118,8 @@ def counter_row(each: DeviceUse) -> list[str]:
 
 def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     shown = [[printable(cell) for cell in row] for row in rows[:MOST_ROWS]]
-    widths = [max(len(row[at]) for row in [head, *shown]) for at in range(len(head))]
-    lines = ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+    widths = [max(columns(row[at]) for row in [head, *shown]) for at in range(len(head))]
+    lines = ["  " + "  ".join(padded(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip()
              for row in [head, *shown]]  # fmt: skip
     left = len(rows) - len(shown)
     return [*lines, *([f"  {left} more: see --html or --output json"] if left > 0 else [])]

@@ -15,7 +15,7 @@ from gpucluster.controller.jobs import folder
 from gpucluster.controller.jobs.__main__ import JobSession
 from gpucluster.controller.jobs.queue import Checked, QueuedJob, SubmittedJob
 from gpucluster.node_agent.accounts import Account, work_as
-from gpucluster.node_agent.errors import Failed, Refused
+from gpucluster.node_agent.errors import AgentError, Failed, Refused
 from tests.controller.jobs.share_harness import home, share
 from tests.controller.measure.requests import talk
 from tests.waiting import PATIENCE_S
@@ -30,6 +30,7 @@ class QueueDouble:
 
     def __init__(self) -> None:
         self.seen: SubmittedJob | None = None
+        self.file: Path | None = None
         self.submitted: list[Any] = []
         self.cancelled: list[str] = []
 
@@ -52,6 +53,9 @@ class QueueDouble:
 
     def jobs(self) -> list[QueuedJob]:
         return [QueuedJob("42", "alice", "RUNNING", "a-1", "", "0:01", "x")]
+
+    def printed(self, seen: SubmittedJob) -> Path | None:
+        return self.file
 
     def cancel(self, seen: SubmittedJob) -> None:
         self.cancelled.append(seen.id)
@@ -218,3 +222,35 @@ def test_only_root_can_run_it(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert program.main(["serve"]) == 1
     assert capsys.readouterr().err == "gpucluster-agent jobs: only root can run this\n"
+
+
+def test_the_output_of_a_job_from_elsewhere_is_read_with_its_user_s_rights(
+    session: JobSession, queue: QueueDouble, owner: Account, tmp_path: Path
+) -> None:
+    queue.seen = SubmittedJob("42", owner.uid, "RUNNING", "gpu-1", "", owner.home)
+    with pytest.raises(Refused, match="is another one"):
+        session.answer("read", {"id": "42"})
+    queue.file = Path(owner.home) / "out-42.txt"
+    assert session.answer("read", {"id": "42"})["text"] == "", "it has not printed anything yet"
+    queue.file.write_text("one\ntwo")
+    read = session.answer("read", {"id": "42"})
+    assert (read["text"], read["offset"], read["ended"]) == ("one\n", 4, False)
+    queue.seen = queue.seen._replace(state="COMPLETED")
+    assert session.answer("read", {"id": "42", "offset": 4})["text"] == "two"
+    # Its user may name any file: the rights are those of the user, not of root.
+    secret = tmp_path / "secret"
+    secret.write_text("of root\n")
+    secret.chmod(0o600)
+    queue.file = secret
+    with pytest.raises((AgentError, OSError)):
+        session.answer("read", {"id": "42"})
+
+
+def test_the_output_of_a_job_from_elsewhere_may_be_on_its_nodes(
+    session: JobSession, queue: QueueDouble, owner: Account
+) -> None:
+    queue.seen = SubmittedJob("42", owner.uid, "COMPLETED", "gpu-1", "", owner.home)
+    queue.file = Path(owner.home) / "none.txt"
+    with pytest.raises(Refused, match="the output of job 42 is not on the controller") as raised:
+        session.answer("read", {"id": "42"})
+    assert "gpu-1" in raised.value.hint

@@ -129,3 +129,16 @@ def test_what_is_not_a_job_id_is_refused(job: object) -> None:
     with pytest.raises(Refused, match="not a job id"):
         slurm.checked_id(job)
     assert slurm.checked_id(42) == slurm.checked_id("42") == "42"
+
+
+@pytest.mark.parametrize(
+    ("shown", "file"),
+    [
+        ("JobId=6 JobName=x\n   StdErr=/h/e\n   StdIn=/dev/null\n   StdOut=/h/a b-x y.txt\n", Path("/h/a b-x y.txt")),
+        ("JobId=6 JobName=StdOut=/h/no\n   WorkDir=/\n", None),
+        ("", None),
+    ],
+)
+def test_where_a_job_prints(shown: str, file: Path | None, commands: Commands) -> None:
+    commands.prints("scontrol", shown)
+    assert slurm.printed("6") == file
