@@ -1,5 +1,5 @@
-"""GPU memory clusters through the real Terraform and the stand-in provider. The product's own root has none yet: the
-root here has what a rack needs, with the resources and attributes of oracle/oci.
+"""GPU memory clusters through the real Terraform and the stand-in provider: a root with nothing but a rack, and the
+product's own.
 
 It does not prove what the real provider or OCI do.
 """
@@ -23,6 +23,7 @@ pytestmark = pytest.mark.slow
 
 SHAPE = "BM.GPU.GB200.4"
 RACK = "oci_core_compute_gpu_memory_cluster.rack"
+INSTANCES = "/20160918/instances"
 CLUSTERS, FABRICS = "/20160918/computeGpuMemoryClusters", "/20160918/computeGpuMemoryFabrics"
 ROOT = """
 terraform {
@@ -170,3 +171,57 @@ def test_what_a_fabric_can_not_give_is_an_error_with_its_reason(
     # As with the real provider, what a failed create left is tainted, and made again.
     assert [action for _, action in root.apply().changes] == ["replace"]
     assert [each["size"] for each in cloud.standing(CLUSTERS)] == [2]
+
+
+def _pool(workspace: Workspace, fabric: str, count: int) -> None:
+    image = {"operating_system": "Canonical Ubuntu", "version": "24.04"}
+    values = {"kind": "gpu_memory_cluster", "shape": SHAPE, "memory_fabric_id": fabric, "image": image}
+    workspace.pool("rack", **values, count=count, max_count=count)
+
+
+def test_a_pool_of_the_product_is_a_rack(
+    workspace: Workspace, cloud: LocalCloud, racks: Callable[..., list[str]]
+) -> None:
+    first, second = racks({"name": "four"}, {"name": "five"})
+    _pool(workspace, first, 2)
+    workspace.apply()
+    pool = workspace.output()["pools"]["rack"]
+    (cluster,) = cloud.standing(CLUSTERS, "demo")
+    assert pool["gpu_memory_cluster_id"] == cluster["id"]
+    assert (cluster["size"], cluster["displayName"], cluster["gpuMemoryFabricId"]) == (2, "demo-rack", first)
+    assert pool["compute_cluster_id"]
+    assert (pool["cluster_network_id"], pool["instances"]) == (None, [])
+    members = [each for each in cloud.standing(INSTANCES, "demo") if each["freeformTags"].get("pool") == "rack"]
+    assert [each["shape"] for each in members] == [SHAPE, SHAPE]
+    assert workspace.plan().changes == []
+
+    address = 'module.pool["rack"].oci_core_compute_gpu_memory_cluster.this[0]'
+    _pool(workspace, first, 3)
+    assert workspace.apply().changes == [(address, "update")]
+    assert workspace.plan().changes == []
+    # Another key makes another instance configuration, which the cluster gets in its place.
+    workspace.variables["ssh_authorized_keys"] = ["ssh-ed25519 AAAAC3NzaC1lZDI1NTE5 successor"]
+    changes = dict(workspace.apply().changes)
+    assert changes[address] == "update"
+    assert workspace.plan().changes == []
+    # A rack is planned for another one: the nodes are others then.
+    _pool(workspace, second, 3)
+    assert (address, "replace") in workspace.plan().changes
+
+    workspace.destroy()
+    assert cloud.standing(CLUSTERS) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"memory_fabric_id": None}, "memory_fabric_id must be the OCID of a GPU memory fabric"),
+        ({"max_count": 4}, "a gpu_memory_cluster has permanent nodes only"),
+        ({"rdma": False}, "rdma must be true for kind cluster_network, compute_cluster and gpu_memory_cluster"),
+        ({"kind": "instances", "rdma": False}, "memory_fabric_id must be the OCID of a GPU memory fabric"),
+    ],
+)
+def test_what_the_root_refuses_of_a_rack(workspace: Workspace, changes: dict[str, Any], message: str) -> None:
+    _pool(workspace, "ocid1.computegpumemoryfabric.oc1.iad.a", 2)
+    workspace.pool("rack", **changes)
+    assert message in workspace.plan(check=False).errors.replace("\n", " ")

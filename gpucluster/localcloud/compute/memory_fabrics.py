@@ -45,7 +45,6 @@ MEMORY_CLUSTER = "computegpumemorycluster"
 #: States in which OCI allows no GPU memory cluster, and which no cluster changes.
 UNUSABLE = ("PROVISIONING", "UNAVAILABLE", "DEGRADED")
 _HEALTHY, _UNHEALTHY = "HEALTHY", "UNHEALTHY"
-_HOSTS_OF_A_RACK = 18
 _KNOWN = {
     "name", "shape", "hosts", "unhealthy", "health", "state", "availability_domain", "island", "network_block",
     "local_block",
@@ -114,7 +113,7 @@ def _fabric(entry: Mapping[str, Any]) -> Fabric:
     fabric = Fabric(
         name=str(entry["name"]),
         shape=str(entry["shape"]),
-        size=int(entry.get("hosts", _HOSTS_OF_A_RACK)),
+        size=int(entry.get("hosts", shapes.MEMORY_FABRIC_HOSTS)),
         unhealthy=frozenset(entry.get("unhealthy", ())),
         health=str(entry.get("health", _HEALTHY)),
         fixed_state=str(entry.get("state", "")),
