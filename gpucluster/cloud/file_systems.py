@@ -40,6 +40,11 @@ class FileSystem:
     files: tags.UsersFiles | None
     snapshots: tuple[str, ...]
 
+    @property
+    def has_homes(self) -> bool:
+        """Whether it is the home share. No other share may have that name."""
+        return self.name.endswith("-home")
+
 
 class FileSystems:
     """Finds the file systems of a cluster. Never deletes one.

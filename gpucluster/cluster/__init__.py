@@ -154,7 +154,7 @@ class Cluster:
         those for users and accounts run.
 
         Args:
-            delete_data: allow a plan that deletes or replaces the file system with the users' homes.
+            delete_data: allow a plan that deletes or replaces file systems with users' files.
             replace_nodes: allow a plan that recreates the controller, or permanent nodes that cluster.yml asks for.
             drain_timeout: seconds to wait for jobs on nodes that are removed; with 0 they are requeued, or cancelled.
             preflight: ask the cloud in advance whether it would accept the spec.
@@ -276,7 +276,7 @@ class Cluster:
         """Remove everything that `apply` made; what it did not make is left alone.
 
         Args:
-            delete_data: delete the homes' file system even if users' files are in it.
+            delete_data: delete the cluster's file systems even if users' files are in them.
 
         Raises:
             DataGuardError: there are users' files, or no host can tell.

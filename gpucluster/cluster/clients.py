@@ -151,14 +151,13 @@ class CloudClients:
 
     def file_systems(self) -> FileSystems:
         """Finds and removes the file systems that the cluster has made."""
-        existing = self.spec.storage.home.file_system_id
-        keep = frozenset((existing,) if existing else ())
+        keep = frozenset(self.spec.storage.existing_file_systems.values())
         return FileSystems(self.cloud.access(), self.spec.name, keep=keep)
 
     def tagged_resources(self) -> TaggedResources:
         """Finds and removes what has the cluster's tag, except what cluster.yml names by its OCID."""
-        network, home = self.spec.network, self.spec.storage.home
-        named = (network.vcn_id, network.public_subnet_id, network.private_subnet_id, home.file_system_id)
+        network, existing = self.spec.network, self.spec.storage.existing_file_systems.values()
+        named = (network.vcn_id, network.public_subnet_id, network.private_subnet_id, *existing)
         return TaggedResources(
             self.cloud.access(), self.spec.name, self.on_event, keep={ocid for ocid in named if ocid}
         )

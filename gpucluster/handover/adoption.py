@@ -69,6 +69,9 @@ _TYPES = {
 }
 #: Types of terraform/ that are adopted.
 ADOPTED = frozenset(_TYPES.values())
+_HOME = "module.home[0]"
+#: The mount target of the home share.
+HOME_MOUNT_TARGET = f"{_HOME}.{_TYPES['mount_target']}.this"
 # Two of them can't be told apart by what uses them: both cost money and may do work, or hold files.
 _HOSTS = frozenset({"instance", "cluster_network", "compute_gpu_memory_cluster"})
 _VALUABLE = _HOSTS | {"cluster", "node_pool", "file_system", "volume"}
@@ -143,6 +146,7 @@ def desired(variables: Mapping[str, Any]) -> tuple[Desired, ...]:
             for node in (variables.get("login") or {}).get("names", ())
         ),
         *_home(name, variables["home"]),
+        *(part for share, values in (variables.get("shares") or {}).items() for part in _share(name, share, values)),
         *(part for pool, values in variables["pools"].items() for part in _pool(name, pool, values)),
         *(_kubernetes_engine(name, variables["oke"]) if variables.get("oke") else ()),
         *(_iam("iam", iam) if iam else ()),
@@ -175,12 +179,23 @@ def _state_volume(name: str, controller: Mapping[str, Any]) -> Iterator[Desired]
 def _home(name: str, home: Mapping[str, Any]) -> Iterator[Desired]:
     if not home["enabled"] or home.get("server"):
         return
-    module = "module.home[0]"
     if not home.get("file_system_id"):
-        yield Desired(f"{module}.{_TYPES['file_system']}.this[0]", "file_system", f"{name}-home")
-    target = f"{module}.{_TYPES['mount_target']}.this"
-    yield Desired(target, "mount_target", f"{name}-home")
-    yield Desired(f"{module}.{_TYPES['export']}.this", "export", home["export_path"], parent=target)
+        yield Desired(f"{_HOME}.{_TYPES['file_system']}.this[0]", "file_system", f"{name}-home")
+    yield Desired(HOME_MOUNT_TARGET, "mount_target", f"{name}-home")
+    yield Desired(f"{_HOME}.{_TYPES['export']}.this", "export", home["export_path"], parent=HOME_MOUNT_TARGET)
+
+
+def _share(name: str, share: str, values: Mapping[str, Any]) -> Iterator[Desired]:
+    if values.get("server"):
+        return
+    module, named = f'module.share["{share}"]', f"{name}-{share}"
+    if not values.get("file_system_id"):
+        yield Desired(f"{module}.{_TYPES['file_system']}.this[0]", "file_system", named)
+    target = HOME_MOUNT_TARGET
+    if values["mount_target"] == "own":
+        target = f"{module}.{_TYPES['mount_target']}.this[0]"
+        yield Desired(target, "mount_target", named)
+    yield Desired(f"{module}.{_TYPES['export']}.this", "export", values["export_path"], parent=target)
 
 
 def _pool(name: str, pool: str, values: Mapping[str, Any]) -> Iterator[Desired]:

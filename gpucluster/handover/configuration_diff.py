@@ -23,12 +23,13 @@ _LEFT_OUT = frozenset({"gpucluster_hosts", "software_files", "software_directory
 _SUBJECTS = {
     "users_people": "users", "users_": "users", "slurm_pools": "pools", "slurm_partitions": "partitions",
     "slurm_": "slurm", "containers_": "containers", "pyxis_": "containers", "nvidia_": "nvidia",
-    "autoscaler_policy": "autoscaler", "software": "software", "home_": "storage.home", "private_subnet_": "network",
+    "autoscaler_policy": "autoscaler", "software": "software", "home_": "storage.home", "nfs_shares": "storage.shares",
+    "private_subnet_": "network",
     "base_": "network", "health_": "checks", "monitoring_": "monitoring", "kubernetes_": "kubernetes",
     "scheduler": "scheduler", "": "software",
 }  # fmt: skip
 _WITHOUT_NAME = frozenset(
-    {"users_people", "slurm_pools", "slurm_partitions", "autoscaler_policy", "software", "scheduler"}
+    {"users_people", "slurm_pools", "slurm_partitions", "autoscaler_policy", "software", "scheduler", "nfs_shares"}
 )
 
 

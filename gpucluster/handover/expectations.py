@@ -17,6 +17,7 @@ def node_expectation(
     *,
     hardware_emulated: bool,
     off: Sequence[str] = (),
+    group: str = "",
 ) -> dict[str, Any]:
     """The expectation of the controller, the login nodes, or the nodes of a pool.
 
@@ -26,6 +27,7 @@ def node_expectation(
     Args:
         hardware_emulated: hosts have less hardware than their shape has (the local cloud).
         off: checks that cluster.yml switches off.
+        group: which hosts they are, as `hosts` of a share names them.
     """
     pool = machine if isinstance(machine, PoolSpec) else None
     shape = shapes.get(machine.shape)
@@ -37,6 +39,7 @@ def node_expectation(
     disk = spec.storage.local_disk
     local_disk = disk.mount_path if disk.enabled and shape.nvme_count and not hardware_emulated else ""
     home = [spec.storage.home.mount_path] if spec.storage.home.enabled else []
+    shares = [share.mount_path for share in spec.storage.shares.values() if share.is_mounted_by(group)]
     return NodeExpectation(
         shape=machine.shape,
         hardware_emulated=hardware_emulated,
@@ -55,7 +58,7 @@ def node_expectation(
         rdma_link_gbps=(shape.rdma_link_gbps or 0) if rdma else 0,
         drives=shape.nvme_count if pool else 0,
         memory_mib=_memory_mib(pool) if pool else 0,
-        mounts=(*home, *([local_disk] if local_disk else [])),
+        mounts=(*home, *shares, *([local_disk] if local_disk else [])),
         local_disk=local_disk,
         services=(*_services(spec, machine), *([IMEX] if _has_imex(machine, hardware_emulated) else [])),
         mig=pool.mig_parts if pool else (),

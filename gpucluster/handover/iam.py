@@ -532,11 +532,12 @@ def _network(spec: ClusterSpec, places: _Places) -> Iterator[_Needed]:
 
 
 def _storage(spec: ClusterSpec, own: str) -> Iterator[_Needed]:
-    home = spec.storage.home
-    if home.server is not None or not home.enabled:
+    storage = spec.storage
+    if not storage.mount_targets:
         return
-    systems = Right("manage", "file-systems") if home.file_system_id is None else Right("use", "file-systems")
-    yield "home share", (systems, Right("manage", "mount-targets"), Right("manage", "export-sets")), own
+    systems = Right("manage" if storage.created_file_systems else "use", "file-systems")
+    feature = "shares" if storage.exported_shares else "home share"
+    yield feature, (systems, Right("manage", "mount-targets"), Right("manage", "export-sets")), own
 
 
 def _identity(spec: ClusterSpec, places: _Places) -> Iterator[_Needed]:

@@ -25,6 +25,7 @@ from gpucluster.handover.names import (
 from gpucluster.handover.networks import cluster_networks
 from gpucluster.handover.nodes import container_storage, nccl
 from gpucluster.handover.outputs import Outputs
+from gpucluster.handover.shares import share_mounts
 from gpucluster.handover.slurm_accounts import accounting
 from gpucluster.node_agent.rules import mig
 from gpucluster.spec import PROVIDERS, ClusterSpec, ControllerSpec, LoginSpec, PoolSpec
@@ -115,9 +116,12 @@ def inventory(
     def group(
         members: Sequence[PoolMember],
         machine: ControllerSpec | LoginSpec | PoolSpec,
+        name: str,
         more: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        expectation = node_expectation(spec, machine, hardware_emulated=hardware_emulated, off=spec.checks.off)
+        expectation = node_expectation(
+            spec, machine, hardware_emulated=hardware_emulated, off=spec.checks.off, group=name
+        )
         return {
             "hosts": {
                 host.name: {"private_ip": host.private_ip, "ansible_user": machine.image.login_user} for host in members
@@ -146,14 +150,16 @@ def inventory(
                 "controller": group(
                     [controller],
                     spec.controller,
+                    "controller",
                     controller_variables(spec, outputs, members, hardware_emulated=hardware_emulated),
                 ),
-                LOGIN: group(outputs.login, spec.login),
+                LOGIN: group(outputs.login, spec.login, LOGIN),
                 "compute": {
                     "children": {
                         pool_group(pool): group(
                             nodes,
                             spec.pools[pool],
+                            pool,
                             pool_variables(spec, pool, spec.pools[pool], outputs, hardware_emulated=hardware_emulated),
                         )
                         for pool, nodes in members.items()
@@ -240,6 +246,7 @@ def _variables(
         "home_server": outputs.home_server if home.enabled else None,
         "home_export_path": outputs.home_export_path if home.enabled else None,
         "home_mount_path": home.mount_path if home.enabled else None,
+        "nfs_shares": share_mounts(spec, outputs),
         "users_group": spec.users.group,
         "users_gid": spec.users.gid,
         "users_keys_in_homes": spec.users.keys_in_homes,

@@ -7,8 +7,9 @@ import json
 from typing import Any
 
 from gpucluster.artifacts import catalogue
-from gpucluster.handover.names import monitoring_host
+from gpucluster.handover.names import monitoring_host, pool_group
 from gpucluster.handover.outputs import Outputs
+from gpucluster.handover.shares import share_mounts
 from gpucluster.spec import ClusterSpec, Image, PoolSpec
 
 # Increased when a change of the roles makes images that were baked before incompatible with the controller.
@@ -37,6 +38,7 @@ def node_fingerprint(spec: ClusterSpec, outputs: Outputs, pool: str) -> str:
         "controller": [outputs.identity if outputs.standby else outputs.controller.id, outputs.controller_address],
         "home": [outputs.home_server, outputs.home_export_path, spec.storage.home.mount_path],
         "slurm": spec.slurm.cluster_name,
+        **_shares_fingerprint(spec, outputs, pool),
         **_monitoring_fingerprint(spec, outputs),
         **_software_fingerprint(spec, spec.pools[pool]),
         **_site_fingerprint(spec),
@@ -44,6 +46,12 @@ def node_fingerprint(spec: ClusterSpec, outputs: Outputs, pool: str) -> str:
         "shape": spec.pools[pool].shape,
     }
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _shares_fingerprint(spec: ClusterSpec, outputs: Outputs, pool: str) -> dict[str, Any]:
+    """The further shares that a node mounts. Left out without them: images that were baked before stay valid."""
+    mounts = [mount for mount in share_mounts(spec, outputs) if pool_group(pool) in mount["groups"]]
+    return {"shares": [{**mount, "groups": []} for mount in mounts]} if mounts else {}
 
 
 def _monitoring_fingerprint(spec: ClusterSpec, outputs: Outputs) -> dict[str, Any]:

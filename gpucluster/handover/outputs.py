@@ -52,6 +52,15 @@ class PoolOutput:
 
 
 @dataclass(frozen=True)
+class ShareOutput:
+    """A share besides the home share. `file_system_id` is empty if an existing server has it."""
+
+    file_system_id: str
+    server: str
+    export_path: str
+
+
+@dataclass(frozen=True)
 class OkeOutput:
     """The root's output `oke`: a control plane of Kubernetes Engine.
 
@@ -121,6 +130,7 @@ class Outputs:
     `private_subnet_domain_name` is empty if the subnet has no DNS label.
     `home_file_system_id` is empty if an existing server has the home share; all of `home_*` is without a home share.
     `identity` is the cluster's random identity, from the output `identity`.
+    `shares` are the further shares, by name. A state of an earlier release has none.
     """
 
     name: str
@@ -141,6 +151,14 @@ class Outputs:
     standby: PoolMember | None = None
     state_volume_id: str = ""
     service: ServiceRecord = field(default_factory=ServiceRecord)
+    shares: Mapping[str, ShareOutput] = field(default_factory=dict)
+
+    @property
+    def file_system_ids(self) -> tuple[str, ...]:
+        """The OCIDs of the file systems of all shares."""
+        return tuple(
+            filter(None, (self.home_file_system_id, *(share.file_system_id for share in self.shares.values())))
+        )
 
     @property
     def controller_address(self) -> str:
@@ -196,6 +214,7 @@ class Outputs:
                 standby=_member(cluster["standby"]) if cluster["standby"] else None,
                 state_volume_id=cluster["state_volume_id"] or "",
                 service=replace(service, host=CONTROLLER_HOST),
+                shares={name: _share_output(share) for name, share in (cluster.get("shares") or {}).items()},
             )
         except (KeyError, TypeError) as error:
             raise TerraformError(f"the output `cluster` lacks {error}", hint="Run: gpucluster apply") from error
@@ -279,6 +298,10 @@ def rollouts(outputs: Mapping[str, Any]) -> dict[str, RolloutRecord]:
     texts = outputs.get(ROLLOUTS)
     read = {pool: parse(str(text)) for pool, text in texts.items()} if isinstance(texts, Mapping) else {}
     return {pool: record for pool, record in read.items() if record is not None}
+
+
+def _share_output(raw: Mapping[str, Any]) -> ShareOutput:
+    return ShareOutput(raw["file_system_id"] or "", raw["mount_target_ip"] or "", raw["export_path"])
 
 
 def _member(raw: Mapping[str, Any]) -> PoolMember:

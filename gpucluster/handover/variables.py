@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -12,12 +12,22 @@ from gpucluster import shapes
 from gpucluster.handover.kubernetes import has_kubernetes_engine, managed_labels, managed_user_data
 from gpucluster.handover.names import LOGIN, login_names, permanent_names
 from gpucluster.handover.outputs import ServiceRecord
+from gpucluster.handover.shares import HOME_SHARE
 from gpucluster.kubernetes.manifests.gpus import on_hosts
 from gpucluster.oci import tags
 from gpucluster.oci.image_names import version_filter
 from gpucluster.oci.names import STATE_DEVICE, elastic_compartment
 from gpucluster.rollout.record import RolloutRecord
-from gpucluster.spec import ClusterSpec, ControllerSpec, Image, LoginSpec, NetworkSpec, Platform, PoolSpec
+from gpucluster.spec import (
+    ClusterSpec,
+    ControllerSpec,
+    Image,
+    LoginSpec,
+    NetworkSpec,
+    Platform,
+    PoolSpec,
+    export_path,
+)
 from gpucluster.systems import matrix
 
 #: Add-ons of Kubernetes Engine that offer GPUs to pods.
@@ -48,6 +58,7 @@ def tfvars(
     controller_address: str = "",
     service: ServiceRecord | None = None,
     release: str = "",
+    mount_targets: Collection[str] = (),
 ) -> dict[str, Any]:
     """The variables of the root module `terraform/cluster`.
 
@@ -69,6 +80,7 @@ def tfvars(
         controller_address: the private address that a new controller takes; empty lets OCI choose.
         service: which of the two hosts is in service, with a standby.
         release: the version of gpucluster.
+        mount_targets: the shares whose mount targets exist (`shares.mount_targets`): OCI makes each with 1 Gbps.
     """
     home, data = spec.storage.home, user_data or {}
     return {
@@ -97,6 +109,18 @@ def tfvars(
             "export_path": home.export_path,
             "file_system_id": home.file_system_id,
             "server": home.server,
+            "throughput_gbps": home.throughput_gbps if HOME_SHARE in mount_targets else None,
+        },
+        "shares": {
+            name: {
+                "export_path": export_path(name, share),
+                "file_system_id": share.file_system_id,
+                "server": share.server,
+                "mount_target": share.mount_target,
+                "read_only": share.read_only,
+                "throughput_gbps": share.throughput_gbps if name in mount_targets else None,
+            }
+            for name, share in spec.storage.shares.items()
         },
         "elastic_compartment": _elastic_compartment(spec, standing_compartment),
         "oke": _oke(spec),

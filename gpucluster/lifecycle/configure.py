@@ -125,7 +125,9 @@ class Configuration:
         with run.phase("ansible"):
             inventory = self.inventory(deployment)
             file = write_inventory(self._paths, inventory)
-            self._file_systems().note(deployment.outputs.home_file_system_id, UsersFiles.IN_USE)
+            systems = self._file_systems()
+            for ocid in deployment.outputs.file_system_ids:
+                systems.note(ocid, UsersFiles.IN_USE)
             this = {
                 **self.settings(deployment.outputs, {host.name: host.instance_id for host in deployment.hosts}),
                 "run": run.id,

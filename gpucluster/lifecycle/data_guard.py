@@ -72,11 +72,12 @@ class ShareLook:
         self._nodes = nodes
         self._ssh_client = ssh_client
 
-    def __call__(self, sources: Sequence[str]) -> UserFiles | str:
+    def __call__(self, sources: Sequence[str], *, every_file: bool = False) -> UserFiles | str:
         """The files on a share; or why no host can tell.
 
         Args:
             sources: the ways to the share, such as "10.0.1.2:/home".
+            every_file: count files of root and of new homes, too.
         """
         if not sources:
             return "no host can mount it, because it has no export"
@@ -93,29 +94,29 @@ class ShareLook:
             if not present or present == last_hosts:
                 continue
             last_hosts = present
-            answer = self._ask(present, sources)
+            answer = self._ask(present, (*(["--all"] if every_file else []), *sources))
             if isinstance(answer, UserFiles):
                 return answer
             reasons.append(answer)
         return "; ".join(dict.fromkeys(reasons)) or "no host of the cluster is left to ask"
 
-    def _ask(self, hosts: Sequence[SavedHost], sources: Sequence[str]) -> UserFiles | str:
+    def _ask(self, hosts: Sequence[SavedHost], words: Sequence[str]) -> UserFiles | str:
         """The answer of the first of the hosts; of another one only if that can't tell."""
-        answer = self._ask_host(hosts[0].name, sources)
+        answer = self._ask_host(hosts[0].name, words)
         if isinstance(answer, UserFiles):
             return answer
         reasons = [answer]
         with ThreadPoolExecutor(max_workers=_WORKERS) as workers:
-            for other in workers.map(lambda host: self._ask_host(host.name, sources, direct=True), hosts[1:]):
+            for other in workers.map(lambda host: self._ask_host(host.name, words, direct=True), hosts[1:]):
                 if isinstance(other, UserFiles):
                     return other
                 reasons.append(other)
         more = f", and {count(len(reasons) - 1, 'other host')} can't tell either" if reasons[1:] else ""
         return f"{reasons[0]}{more}"
 
-    def _ask_host(self, name: str, sources: Sequence[str], *, direct: bool = False) -> UserFiles | str:
+    def _ask_host(self, name: str, words: Sequence[str], *, direct: bool = False) -> UserFiles | str:
         """Ask one host, through the controller; with `direct`, also past one that does not answer."""
-        program, command = agent_archive.of_node(), f"{_RUN_AGENT} home-files {shlex.join(sources)}"
+        program, command = agent_archive.of_node(), f"{_RUN_AGENT} home-files {shlex.join(words)}"
         client = self._ssh_client()
         argvs = [client.argv(name, [command]), *([client.argv(name, [command], direct=True)] if direct else [])]
         reason = ""
@@ -134,7 +135,7 @@ class ShareLook:
 class ShareInspection(Protocol):
     """Looks at a share; see `ShareLook`."""
 
-    def __call__(self, sources: Sequence[str]) -> UserFiles | str:
+    def __call__(self, sources: Sequence[str], *, every_file: bool = False) -> UserFiles | str:
         """The files on it; or why no host can tell."""
 
 
@@ -173,7 +174,9 @@ class DataGuard:
             names = ", ".join(file_system.snapshots)
             which = count(len(file_system.snapshots), "snapshot")
             raise refusal(file_system, f"has {which}, which OCI would delete with it: {names}")
-        files = self._look(file_system.sources)
+        # Nothing but users and administrators writes into a further share.
+        look = partial(self._look, file_system.sources, every_file=not file_system.has_homes)
+        files = look()
         if isinstance(files, str):
             if not known_to_be_empty(file_system):
                 raise refusal(file_system, f"can't be looked into for users' files: {files}")
@@ -185,7 +188,7 @@ class DataGuard:
         with _unsealed_after_failure(systems, file_system.id):
             # Users may be at work. Between this look and the end of the hosts no user writes any more.
             systems.seal(file_system.id)
-            files = self._look(file_system.sources)
+            files = look()
             if isinstance(files, str):
                 raise refusal(file_system, f"can't be looked into a second time: {files}")
             if files.owners:

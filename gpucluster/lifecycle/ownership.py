@@ -364,7 +364,7 @@ class Ownership:
         if not self._cloud.in_use():
             return ()
         self._cloud.start_if_used()
-        kept = {self._spec.network.vcn_id, self._spec.storage.home.file_system_id}
+        kept = {self._spec.network.vcn_id, *self._spec.storage.existing_file_systems.values()}
         sightings = clusters.sightings(self._cloud.access())
         return tuple(each for each in sightings if each.cluster == self._spec.name and each.id not in kept)
 

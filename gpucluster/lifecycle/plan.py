@@ -373,7 +373,7 @@ def _refusals(plan: TerraformPlan, hosts: Scaling) -> tuple[str, ...]:
     return (
         *(f"apply would refuse this without --replace-nodes: {replacement}" for replacement in hosts.replacements),
         *(
-            [f"apply would refuse this without --delete-data: the users' homes would be lost ({', '.join(lost)})"]
+            [f"apply would refuse this without --delete-data: users' files would be lost ({', '.join(lost)})"]
             if lost
             else []
         ),

@@ -29,6 +29,7 @@ from gpucluster.errors import (
 from gpucluster.events import Sink, warn
 from gpucluster.handover import ServiceRecord, earlier_formats, iam, user_data
 from gpucluster.handover.adoption import CONTROLLER, NETWORK, STANDBY, STATE_ATTACHMENT
+from gpucluster.handover.shares import mount_targets
 from gpucluster.lifecycle.adoption import Adoption, AdoptionSurvey, Recovered
 from gpucluster.lifecycle.automatic_failover import require_followed
 from gpucluster.lifecycle.backup_certificate import require_valid_certificate
@@ -63,7 +64,7 @@ class Consent:
     """What a run may do that can't be undone.
 
     Args:
-        delete_data: delete or replace the file system with the users' homes.
+        delete_data: delete or replace file systems with users' files.
         replace_nodes: recreate nodes that cluster.yml still asks for, or the controller.
         drain_timeout: seconds to wait for jobs on nodes that are removed; with 0 they are requeued, or cancelled.
         recreate: permanent nodes to recreate, each under its name, although nothing has changed. Nothing else may
@@ -115,7 +116,7 @@ def _write_rollouts(terraform: Terraform, rollouts: Mapping[str, RolloutRecord])
 
 
 def lost_homes(plan: TerraformPlan) -> tuple[str, ...]:
-    """The addresses of the file systems with users' homes that a plan deletes or replaces."""
+    """The addresses of the file systems with users' files that a plan deletes or replaces."""
     return plan.lost("oci_file_storage_file_system")
 
 
@@ -374,7 +375,8 @@ class Provisioning:
             self._ownership.hold()
             self._drop_ended_rollouts(terraform)
             self._controller_address = ""
-            # If the controller or the share is new, the baked images that fit are other ones than before.
+            # If the controller or the share is new, the baked images that fit are other ones than before; and a new
+            # mount target may get more throughput from now on.
             if terraform.set_variables(self._variables(terraform)):
                 consent = replace(consent, recreate=(), confirm=None, replace_controller=False)
                 changes += self._change(terraform, consent)
@@ -616,7 +618,7 @@ class Provisioning:
         lost = lost_homes(plan)
         if lost and not consent.delete_data:
             raise DataGuardError(
-                f"this would delete the file system with the users' homes ({', '.join(lost)})",
+                f"this would delete file systems with users' files ({', '.join(lost)})",
                 hint=f"Undo the change in cluster.yml. {DELETE_DATA_HINT}",
             )
         if (state := lost_state(plan)) and not consent.delete_data:
@@ -758,6 +760,7 @@ class Provisioning:
             controller_address=self._controller_address,
             service=handover.ServiceRecord.parse(terraform.outputs()),
             release=__version__,
+            mount_targets=mount_targets(terraform.addresses()),
         )
 
     def _standing_compartment(self, terraform: Terraform) -> str:

@@ -1,8 +1,11 @@
 """Count the files of users on NFS shares, by owner: what `gpucluster destroy` would delete. Changes nothing.
 
+On a home share, files of root and those of a new home are none of users. On another share every file counts: an
+administrator brings data as root.
+
 gpucluster sends the agent to a host for this, because nothing may be installed there yet. The share is mounted
 read-only beside whatever the host has mounted: what lies at the usual place may be another share, or none. Usage:
-gpucluster-agent home-files SHARE..., the ways to one share, such as 10.0.1.2:/home. Prints a JSON object:
+gpucluster-agent home-files [--all] SHARE..., the ways to one share, such as 10.0.1.2:/home. Prints a JSON object:
 {"owners": {"alice": 3}, "complete": true} or {"error": "..."}.
 """
 
@@ -65,8 +68,11 @@ def fail(error: OSError) -> None:
     raise error
 
 
-def users_files(share: Path, skeleton: Path) -> Iterator[int]:
+def users_files(share: Path, skeleton: Path, *, every_file: bool = False) -> Iterator[int]:
     """The uid of the owner of each file and link of users. Files of a new home and files of root are none of theirs.
+
+    Args:
+        every_file: count those, too.
 
     Raises:
         OSError: a directory of the share can't be read.
@@ -82,7 +88,7 @@ def users_files(share: Path, skeleton: Path) -> Iterator[int]:
             except FileNotFoundError:
                 continue  # the owner has just removed it
             inside = file.relative_to(share).parts[1:]
-            if uid != 0 and not (inside and belongs_to_new_home(Path(*inside), file, skeleton)):
+            if every_file or (uid != 0 and not (inside and belongs_to_new_home(Path(*inside), file, skeleton))):
                 yield uid
 
 
@@ -106,12 +112,13 @@ def mounted(source: str) -> Iterator[Path]:
             os.rmdir(place)
 
 
-def look(sources: Sequence[str], skeleton: Path) -> dict[str, object]:
+def look(sources: Sequence[str], skeleton: Path, *, every_file: bool = False) -> dict[str, object]:
     """Files by owner, and whether all of them were counted.
 
     Args:
         sources: the ways to one share, such as "10.0.1.2:/home": the first that can be mounted is used.
         skeleton: the template of new homes.
+        every_file: count files of root and of new homes, too.
 
     Raises:
         Failed: they can't be counted.
@@ -124,15 +131,15 @@ def look(sources: Sequence[str], skeleton: Path) -> dict[str, object]:
             except Failed as error:
                 refused.append(error.message)
                 continue
-            return _counted(share, skeleton)
+            return _counted(users_files(share, skeleton, every_file=every_file))
     raise Failed("; ".join(refused) or "no share was named")
 
 
-def _counted(share: Path, skeleton: Path) -> dict[str, object]:
+def _counted(owners_of_files: Iterator[int]) -> dict[str, object]:
     counts: Counter[int] = Counter()
     number = 0
     try:
-        for uid in users_files(share, skeleton):
+        for uid in owners_of_files:
             counts[uid] += 1
             number += 1
             if number >= LIMIT:
@@ -158,9 +165,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Print what is found; returns the exit status."""
     parser = argparse.ArgumentParser(prog="gpucluster-agent home-files", description=(__doc__ or "").splitlines()[0])
     parser.add_argument("shares", metavar="SHARE", nargs="+", help="a way to the share, such as 10.0.1.2:/home")
+    parser.add_argument("--all", action="store_true", help="count files of root and of new homes, too")
     options = parser.parse_args(argv)
     try:
-        answer = look(options.shares, Path("/etc/skel"))
+        answer = look(options.shares, Path("/etc/skel"), every_file=options.all)
     except AgentError as error:
         answer = {"error": error.message}
     sys.stdout.write(json.dumps(answer) + "\n")

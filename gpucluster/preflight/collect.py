@@ -81,7 +81,7 @@ class _Collector:
         call, regions, home = (None, None, "") if key and key.problem else self._first_call()
         facts = Facts(
             key_file=key, first_call=call, regions=regions, home_region=home,
-            mount_target=_mount_target(self._outputs),
+            mount_targets=_mount_targets(self._spec, self._outputs),
         )  # fmt: skip
         if call is not None and call.authenticated:
             facts = self._cloud_facts(facts)
@@ -106,7 +106,7 @@ class _Collector:
 
     def _cloud_facts(self, facts: Facts) -> Facts:
         spec, queries = self._spec, self._queries
-        network, home = spec.network, spec.storage.home
+        network = spec.network
         subnet_ids = {"public": network.public_subnet_id, "private": network.private_subnet_id}
         domains_future = self._begin(queries.domains)
         compartment = self._begin(queries.compartment)
@@ -115,7 +115,8 @@ class _Collector:
         vcns = self._begin(queries.vcns)
         vcn = self._begin(queries.vcn, network.vcn_id) if network.vcn_id else None
         subnets = {name: self._begin(queries.subnet, ocid) for name, ocid in subnet_ids.items() if ocid}
-        file_system = self._begin(queries.file_system, home.file_system_id) if home.file_system_id else None
+        existing = spec.storage.existing_file_systems
+        file_systems = {key: self._begin(queries.file_system, ocid) for key, ocid in existing.items()}
         engine = self._begin(queries.kubernetes_engine) if has_kubernetes_engine(spec) else None
         images = self._images()
         # The queries below need the names of the availability domains.
@@ -154,7 +155,7 @@ class _Collector:
             vcns=self._end(vcns, "overlap"),
             vcn=self._end(vcn, "network") if vcn else None,
             subnets=self._all(subnets, "network"),
-            file_system=self._end(file_system, "storage") if file_system else None,
+            file_systems=self._all(file_systems, "storage"),
         )
 
     def stand_ins(self, images: Mapping[str, FoundImage | Unknown]) -> dict[str, FoundImage | Unknown]:
@@ -182,7 +183,7 @@ class _Collector:
 
     def _limits(self, machines: list[requirements.MachineGroup]) -> list[Any]:
         domain = machines[0].domain if machines else ""
-        return [*requirements.demands(machines, ()), *requirements.single_resources(self._spec, domain)]
+        return [*requirements.demands(machines, ()), *requirements.counted_resources(self._spec, domain)]
 
     def _begin(self, call: Callable[..., T], *args: Any, **more: Any) -> Future[T]:
         return self._workers.submit(call, *args, **more)
@@ -256,8 +257,13 @@ def _kept_images(outputs: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(str(pool["image_id"]) for pool in entries if isinstance(pool, Mapping) and pool.get("image_id"))
 
 
-def _mount_target(outputs: Mapping[str, Any]) -> str:
-    """The address of this cluster's mount target, from Terraform's outputs."""
+def _mount_targets(spec: ClusterSpec, outputs: Mapping[str, Any]) -> tuple[str, ...]:
+    """The addresses of this cluster's mount targets, from Terraform's outputs."""
     cluster = outputs.get("cluster")
-    home = cluster.get("home") if isinstance(cluster, Mapping) else None
-    return str(home.get("mount_target_ip") or "") if isinstance(home, Mapping) else ""
+    if not isinstance(cluster, Mapping):
+        return ()
+    shares = [cluster.get("home") or {}, *(cluster.get("shares") or {}).values()]
+    servers = {spec.storage.home.server, *(share.server for share in spec.storage.shares.values())}
+    addresses = [share.get("mount_target_ip") for share in shares]
+    # A mount target exports several shares.
+    return tuple(dict.fromkeys(str(each) for each in addresses if each and each not in servers))

@@ -24,7 +24,7 @@ CHECKS: tuple[Check, ...] = (
     machines.domains,
     machines.shapes,
     machines.limits,
-    machines.single_resources,
+    machines.counted_resources,
     machines.capacity,
     machines.reservations,
     machines.memory_fabrics,
@@ -37,7 +37,8 @@ CHECKS: tuple[Check, ...] = (
     network.addresses,
     network.overlap,
     network.neighbours,
-    network.file_system,
+    network.file_systems,
+    network.throughput,
 )
 _LEVELS = ("error", "warning", "note")
 _LISTED = 4

@@ -297,11 +297,13 @@ LimitKey = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Created:
-    """How many of these this cluster has already created, also in a run that failed."""
+    """How many of these this cluster has already created, also in a run that failed; and the throughput of each mount
+    target, in Gbps."""
 
     file_systems: int = 0
     mount_targets: int = 0
     bastions: int = 0
+    throughputs: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -323,7 +325,8 @@ class Facts:
         vcns: every network of the compartment; `vcn` is the existing one that the spec names.
         created: this cluster's storage and bastion, found by their tag.
         machine_gpus: of the machine that runs the local cloud, where instances get them.
-        mount_target: the address of this cluster's mount target, if it exists.
+        file_systems: those that exist, by their key in cluster.yml.
+        mount_targets: the addresses of this cluster's mount targets, if they exist.
     """
 
     key_file: KeyFile | None = None
@@ -343,10 +346,10 @@ class Facts:
     vcns: tuple[Vcn, ...] | Unknown | None = None
     vcn: Vcn | Unknown | None = None
     subnets: Mapping[str, Subnet | Unknown] = field(default_factory=dict)
-    file_system: ExistingFileSystem | Unknown | None = None
+    file_systems: Mapping[str, ExistingFileSystem | Unknown] = field(default_factory=dict)
     kubernetes_engine: KubernetesEngine | Unknown | None = None
     created: Created | Unknown | None = None
-    mount_target: str = ""
+    mount_targets: tuple[str, ...] = ()
     machine_gpus: MachineGpus | Unknown | None = None
     ssh: SshPair | Unknown | None = None
     terraform: InstalledProgram | None = None

@@ -124,22 +124,22 @@ def demands(machines: Sequence[MachineGroup], instances: Sequence[ExistingInstan
     }
 
 
-def single_resources(spec: ClusterSpec, domain: str) -> dict[LimitKey, str]:
-    """The resources of which the cluster creates one, by their limit: VCN, bastion, file system, mount target.
+def counted_resources(spec: ClusterSpec, domain: str) -> dict[LimitKey, tuple[str, int]]:
+    """The resources of which the cluster creates few, by their limit, and how many: VCN, bastion, file systems, mount
+    targets.
 
     Args:
         domain: where storage is created; if it is empty, so is the part of the result about storage.
     """
-    result: dict[LimitKey, str] = {}
+    result: dict[LimitKey, tuple[str, int]] = {}
     if spec.network.vcn_id is None:
-        result["vcn", "vcn-count", ""] = "VCN"
+        result["vcn", "vcn-count", ""] = "VCN", 1
     if spec.network.access == "bastion":
-        result["bastion", "bastion-count", ""] = "bastion"
-    home = spec.storage.home
-    if domain and home.enabled and home.server is None:
-        result["filesystem", "mount-target-count", domain] = "mount target"
-        if home.file_system_id is None:
-            result["filesystem", "file-system-count", domain] = "file system"
+        result["bastion", "bastion-count", ""] = "bastion", 1
+    if domain and spec.storage.mount_targets:
+        result["filesystem", "mount-target-count", domain] = "mount target", spec.storage.mount_targets
+    if domain and spec.storage.created_file_systems:
+        result["filesystem", "file-system-count", domain] = "file system", spec.storage.created_file_systems
     return result
 
 
@@ -150,9 +150,8 @@ def addresses(spec: ClusterSpec, subnet: str) -> tuple[int, int]:
     endpoint = spec.kubernetes.oke.endpoint if has_kubernetes_engine(spec) else ""
     if subnet == "public":
         return entry, entry + (endpoint == "public")
-    home = spec.storage.home
     nodes = sum(pool.max_count for pool in spec.pools.values()) + (0 if public else entry)
-    storage = MOUNT_TARGET_ADDRESSES if home.enabled and home.server is None else 0
+    storage = MOUNT_TARGET_ADDRESSES * spec.storage.mount_targets
     builders = BUILDERS if spec.elastic_pools else 0
     return nodes, nodes + storage + builders + (0 if public else BASTION_ADDRESSES) + (endpoint == "private")
 

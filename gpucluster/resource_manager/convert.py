@@ -25,6 +25,8 @@ _CLOSED = "203.0.113.0/24"
 #: The largest cluster that the autoscaler of 2.x made for a job, unless its queues.conf had another number.
 _MAX_CLUSTER_SIZE = 50
 _STATE_VOLUME_GB = 256
+# The stack has one share besides the homes, which its files call fss.
+_SHARE = "storage.shares.fss"
 #: Names that no pool may have; the queue of the stack that is called so gets another name.
 _RESERVED = frozenset({"all", "controller", "default", "localhost", "login", "ungrouped"})
 ONDEMAND = "ondemand"
@@ -243,6 +245,8 @@ def _storage(stack: Stack, draft: Draft) -> None:
         draft.put("storage.home.enabled", True, *sources)
     if not shared and stack.flag("slurm"):
         draft.decide("storage.home.enabled", "Slurm needs a home share here; the stack shared no homes.", of_home)
+    if added and new and not home_on_fss and stack.text("nfs_target_path"):
+        draft.put(f"{_SHARE}.mount_path", stack.text("nfs_target_path"), "nfs_target_path", "add_nfs")
     if added and not new:
         _existing_share(stack, draft, home=home_on_fss)
     elif stack.given("shared_home") or stack.given("home_nfs"):
@@ -261,11 +265,13 @@ def _existing_share(stack: Stack, draft: Draft, *, home: bool) -> None:
         text = "the stack keeps homes in the folder `home` of this export. Try the cluster with a copy of it first."
         draft.decide("storage.home.export_path", text, "nfs_source_path")
         return
-    text = (
-        "the stack mounts an existing share besides the homes. There is one share here: name its address in "
-        "`storage.home.server` to have the homes on it, or mount it on the hosts yourself."
-    )
-    draft.decide("storage.home.server", text, "add_nfs", "nfs_source_IP", "nfs_source_path", has_value=False)
+    if not server:
+        text = "the stack mounts an existing share, whose address it does not name: add it to `storage.shares`."
+        draft.decide("storage.shares", text, "add_nfs", "nfs_source_path", has_value=False)
+        return
+    draft.put(f"{_SHARE}.mount_path", stack.text("nfs_target_path") or export, "nfs_target_path", "add_nfs")
+    draft.put(f"{_SHARE}.server", server, "nfs_source_IP")
+    draft.put(f"{_SHARE}.export_path", export, "nfs_source_path")
 
 
 # --- Slurm and services -----

@@ -33,7 +33,7 @@ from gpucluster.spec.sections.network import NetworkSpec, Ssh
 from gpucluster.spec.sections.slurm import TIME_NAMES, Autoscaler, SlurmSpec
 from gpucluster.spec.sections.software import Containers, Nvidia, Software
 from gpucluster.spec.sections.state import StateSpec
-from gpucluster.spec.sections.storage import Home, LocalDisk, Storage
+from gpucluster.spec.sections.storage import Home, LocalDisk, Share, Storage, export_path
 from gpucluster.spec.sections.users import UserSpec, UsersSpec
 from gpucluster.spec.template import LOCAL_NETWORK, name_of_folder, template
 from gpucluster.text import count
@@ -63,6 +63,7 @@ __all__ = [
     "PoolSpec",
     "ProviderName",
     "Scheduler",
+    "Share",
     "SlurmSpec",
     "Software",
     "Ssh",
@@ -70,6 +71,7 @@ __all__ = [
     "Storage",
     "UserSpec",
     "UsersSpec",
+    "export_path",
     "finding",
     "free_network",
     "json_schema",

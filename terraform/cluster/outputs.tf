@@ -23,6 +23,14 @@ output "cluster" {
       mount_target_ip = var.home.enabled && var.home.server != null ? var.home.server : one(module.home[*].mount_target_ip)
       export_path     = var.home.enabled ? var.home.export_path : null
     }
+    # By name. A share of an existing server has no file system here.
+    shares = {
+      for name, share in var.shares : name => {
+        file_system_id  = share.server == null ? module.share[name].file_system_id : null
+        mount_target_ip = share.server == null ? module.share[name].mount_target_ip : share.server
+        export_path     = share.export_path
+      }
+    }
     pools = {
       for name, pool in module.pool : name => {
         availability_domain       = local.pool_domains[name]

@@ -140,18 +140,24 @@ variable "freeform_tags" {
 }
 
 variable "home" {
-  description = "The shared home file system. enabled = false: there is none, and no storage is created. export_path is the NFS path of the export. file_system_id is the OCID of an existing file system, which gets a mount target and an export and stays when they are destroyed. server is the address of an existing NFS server: then no storage is created. Without both a file system is created."
+  description = "The shared home file system. enabled = false: there is none, and no storage is created. export_path is the NFS path of the export. file_system_id is the OCID of an existing file system, which gets a mount target and an export and stays when they are destroyed. server is the address of an existing NFS server: then no storage is created. Without both a file system is created. throughput_gbps is that of the mount target, which exists: null leaves it as it is."
   type = object({
-    enabled        = optional(bool, true)
-    export_path    = string
-    file_system_id = optional(string)
-    server         = optional(string)
+    enabled         = optional(bool, true)
+    export_path     = string
+    file_system_id  = optional(string)
+    server          = optional(string)
+    throughput_gbps = optional(number)
   })
   nullable = false
 
   validation {
     condition     = can(regex("^(/[A-Za-z0-9._-]+)+$", var.home.export_path))
     error_message = "home: export_path must be an absolute path such as /mnt/home."
+  }
+
+  validation {
+    condition     = contains([1, 20, 40, 80], coalesce(var.home.throughput_gbps, 1))
+    error_message = "home: throughput_gbps is 1, 20, 40 or 80."
   }
 
   validation {
@@ -640,6 +646,50 @@ variable "service" {
   type        = map(string)
   default     = {}
   nullable    = false
+}
+
+variable "shares" {
+  description = "Further shares, by name. export_path, file_system_id and server as those of home. mount_target: \"home\" exports a share by the mount target of the shared home, \"own\" by one of its own. read_only: the export lets no host write."
+  type = map(object({
+    export_path     = string
+    file_system_id  = optional(string)
+    server          = optional(string)
+    mount_target    = optional(string, "home")
+    read_only       = optional(bool, false)
+    throughput_gbps = optional(number)
+  }))
+  default  = {}
+  nullable = false
+
+  validation {
+    condition     = alltrue([for share in var.shares : can(regex("^(/[A-Za-z0-9._-]+)+$", share.export_path))])
+    error_message = "shares: export_path must be an absolute path such as /data."
+  }
+
+  validation {
+    condition     = alltrue([for share in var.shares : share.file_system_id == null || share.server == null])
+    error_message = "shares: file_system_id and server can't both be given."
+  }
+
+  validation {
+    condition     = alltrue([for share in var.shares : startswith(coalesce(share.file_system_id, "ocid1.filesystem."), "ocid1.filesystem.")])
+    error_message = "shares: file_system_id must be the OCID of a file system: it begins with \"ocid1.filesystem.\"."
+  }
+
+  validation {
+    condition     = alltrue([for share in var.shares : share.server == null || can(cidrnetmask("${coalesce(share.server, "-")}/32"))])
+    error_message = "shares: server must be an IPv4 address such as 10.0.1.10."
+  }
+
+  validation {
+    condition     = alltrue([for share in var.shares : contains([1, 20, 40, 80], coalesce(share.throughput_gbps, 1))])
+    error_message = "shares: throughput_gbps is 1, 20, 40 or 80."
+  }
+
+  validation {
+    condition     = alltrue([for share in var.shares : contains(["home", "own"], share.mount_target)])
+    error_message = "shares: mount_target is home or own."
+  }
 }
 
 variable "ssh_authorized_keys" {

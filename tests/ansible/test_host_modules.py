@@ -144,14 +144,120 @@ def test_a_mount_point_has_one_line_in_fstab() -> None:
 @pytest.mark.parametrize("check_mode", [False, True])
 def test_selinux_booleans_are_switched_on_for_good(check_mode: bool) -> None:
     ran: list[list[str]] = []
-    params = {"source": "a:/b", "path": "/c", "fstype": "nfs", "selinux_booleans": ["use_nfs_home_dirs"]}
+    params = {
+        "source": "a:/b", "path": "/c", "fstype": "nfs", "options": "ro", "selinux_booleans": ["use_nfs_home_dirs"]
+    }  # fmt: skip
     module = SimpleNamespace(
         params=params, check_mode=check_mode, run_command=lambda argv, *, check_rc: ran.append([*argv, str(check_rc)])
     )
-    assert gpucluster_mount.Mount(module).switch_on()
+    assert gpucluster_mount.Mount(module, params).switch_on()
     assert ran == ([] if check_mode else [["setsebool", "-P", "use_nfs_home_dirs", "on", "True"]])
     module.params["selinux_booleans"] = []
-    assert not gpucluster_mount.Mount(module).switch_on()
+    assert not gpucluster_mount.Mount(module, params).switch_on()
+
+
+SHARE = {
+    "name": "data", "server": "10.0.1.9", "export_path": "/data", "mount_path": "/mnt/data", "read_only": False,
+    "created": True, "groups": ["controller"],
+}  # fmt: skip
+
+
+class SharesOfAHost:
+    """A host whose `mount` and `umount` change a list of its mounts."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.fstab, self.mountinfo = folder / "fstab", folder / "mountinfo"
+        self.top, self.ran = folder / "mnt" / "data", list[list[str]]()
+        self.fstab.write_text("UUID=1 / ext4 defaults 0 1\n")
+        self.mountinfo.write_text(MOUNTINFO)
+        monkeypatch.setattr(gpucluster_mount, "FSTAB", self.fstab)
+        monkeypatch.setattr(gpucluster_mount, "MOUNTINFO", self.mountinfo)
+
+    def keep(self, *shares: dict[str, object], check_mode: bool = False) -> bool:
+        """Run the module with these further shares, at a place that may be written."""
+        self.ran.clear()
+        placed = [
+            {**share, "mount_path": str(self.top.parent / Path(str(share["mount_path"])).name)} for share in shares
+        ]
+        params = {"fstype": "nfs", "options": "hard", "shares": placed}
+        module = SimpleNamespace(params=params, check_mode=check_mode, run_command=self._run, fail_json=_fail)
+        changed: bool = gpucluster_mount.keep_further(module)
+        return changed
+
+    def _run(self, argv: list[str], *, check_rc: bool = False) -> tuple[int, str, str]:
+        self.ran.append(argv)
+        path, rows = argv[-1], self.mountinfo.read_text().splitlines(keepends=True)
+        if argv[0] == "mount":
+            entry = next(line.split() for line in self.fstab.read_text().splitlines() if line.split()[1] == path)
+            rows.append(f"40 22 0:46 / {path} rw - nfs {entry[0]} rw\n")
+        if argv[0] == "umount":
+            rows = [row for row in rows if f" {path} " not in row]
+        self.mountinfo.write_text("".join(rows))
+        return 0, "", ""
+
+
+def _fail(*, msg: str) -> None:
+    raise RuntimeError(msg)
+
+
+@pytest.fixture
+def shares(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SharesOfAHost:
+    """A host with the home share and no further one."""
+    return SharesOfAHost(tmp_path, monkeypatch)
+
+
+def test_a_further_share_is_mounted_and_nothing_is_to_do_afterwards(shares: SharesOfAHost) -> None:
+    assert shares.keep(SHARE)
+    line = f"10.0.1.9:/data {shares.top} nfs hard,x-gpucluster.share=data 0 0"
+    assert shares.fstab.read_text() == f"UUID=1 / ext4 defaults 0 1\n{line}\n"
+    assert not shares.keep(SHARE)
+    assert shares.ran == []
+
+
+def test_a_share_at_another_server_or_with_other_access_is_mounted_again(shares: SharesOfAHost) -> None:
+    shares.keep(SHARE)
+    assert shares.keep({**SHARE, "server": "10.0.1.10", "read_only": True})
+    assert f"10.0.1.10:/data {shares.top} nfs hard,ro,x-gpucluster.share=data 0 0" in shares.fstab.read_text()
+    assert [argv[0] for argv in shares.ran] == ["systemctl", "umount", "mount"]
+
+
+def test_what_somebody_else_has_mounted_there_stays_and_is_an_error(shares: SharesOfAHost) -> None:
+    shares.mountinfo.write_text(f"{MOUNTINFO}40 22 0:46 / {shares.top} rw - nfs 10.9.9.9:/theirs rw\n")
+    with pytest.raises(RuntimeError, match=r"10\.9\.9\.9:/theirs is mounted there instead"):
+        shares.keep(SHARE)
+    assert "umount" not in [argv[0] for argv in shares.ran]
+
+
+def test_a_share_that_left_is_unmounted_and_other_lines_stay(shares: SharesOfAHost) -> None:
+    shares.keep(SHARE, {**SHARE, "name": "more", "mount_path": "/mnt/more", "export_path": "/more"})
+    assert shares.keep({**SHARE, "name": "more", "mount_path": "/mnt/more", "export_path": "/more"})
+    assert ["umount", "--lazy", "--no-canonicalize", str(shares.top)] in shares.ran
+    assert not shares.top.exists()
+    assert shares.fstab.read_text().count("x-gpucluster.share") == 1
+    assert shares.keep()
+    assert shares.fstab.read_text() == "UUID=1 / ext4 defaults 0 1\n"
+    assert not shares.keep()
+
+
+def test_without_a_change_nothing_is_written_and_in_check_mode_nothing_is_done(shares: SharesOfAHost) -> None:
+    assert shares.keep(SHARE, check_mode=True)
+    assert shares.ran == []
+    assert shares.fstab.read_text() == "UUID=1 / ext4 defaults 0 1\n"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="the top directory of a share belongs to root")
+def test_every_user_may_write_into_a_new_share_until_somebody_sets_its_mode(shares: SharesOfAHost) -> None:
+    shares.top.mkdir(parents=True, mode=0o755)
+    (shares.top / ".snapshot").mkdir()
+    shares.keep({**SHARE, "created": False})
+    assert shares.top.stat().st_mode & 0o7777 == 0o755
+    assert shares.keep(SHARE)
+    assert shares.top.stat().st_mode & 0o7777 == 0o1777
+    shares.top.chmod(0o770)
+    assert not shares.keep(SHARE)
+    shares.top.chmod(0o755)
+    (shares.top / "dataset").write_text("")
+    assert not shares.keep(SHARE)
 
 
 def test_the_host_name_is_that_of_now(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,8 +67,10 @@ def test_the_fields_of_each_object_variable_are_those_that_we_write(name: str) -
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case.name)
 def test_the_outputs_that_we_parse_are_those_of_the_root(case: Path) -> None:
     parsed = json.loads((case / "outputs.json").read_text())["cluster"]
-    pools = parsed.pop("pools")
-    wanted = _keys(parsed) | {"pools"} | {key for pool in pools.values() for key in _keys(pool)}
+    named = {part: parsed.pop(part, {}) for part in ("pools", "shares")}
+    wanted = (
+        _keys(parsed) | set(named) | {key for part in named.values() for each in part.values() for key in _keys(each)}
+    )
     given = set()
     for file in [*terraform_dir().glob("cluster/*.tf"), *terraform_dir().glob("modules/*/outputs.tf")]:
         given |= _fields(file.read_text())

@@ -73,6 +73,7 @@ def test_each_address_is_one_of_the_hcl(case: Path) -> None:
             "controller": "instance",
             "login": "instance",
             "home": "file_storage",
+            "share": "share",
             "pool": "pool",
             "iam": "iam",
         }

@@ -293,6 +293,16 @@ def test_with_a_compartment_of_elastic_nodes_the_controller_launches_and_ends_on
             [],
             ["manage file-systems", "manage mount-targets", "manage bastion"],
         ),
+        (
+            {
+                "storage": {
+                    "home": {"server": "10.93.1.20"},
+                    "shares": {"data": {"mount_path": "/mnt/data", "mount_target": "own"}},
+                }
+            },
+            ["manage file-systems", "manage mount-targets", "manage export-sets"],
+            [],
+        ),
         ({"iam": {"create": False}}, [], ["manage policies", "manage dynamic-groups"]),
     ],
 )

@@ -67,7 +67,13 @@ def _release(
     run: Run, systems: FileSystemsDouble, *answers: UserFiles | str, delete_data: bool = False
 ) -> frozenset[str]:
     looks = iter(answers)
-    guard = DataGuard(lambda: cast(FileSystems, systems), lambda _sources: next(looks))
+
+    def look(sources: Sequence[str], *, every_file: bool = False) -> UserFiles | str:
+        assert sources
+        assert not every_file
+        return next(looks)
+
+    guard = DataGuard(lambda: cast(FileSystems, systems), look)
     return guard.release((), run, delete_data=delete_data)
 
 
@@ -197,6 +203,15 @@ def test_the_controller_is_asked_with_the_agent_of_this_version(
     assert ssh.asked == [CONTROLLER.name]
     assert ssh.command.endswith("home-files 10.77.1.2:/mnt/home")
     assert "gpucluster/node_agent/home_files.py" in zipfile.ZipFile(BytesIO(ssh.sent)).namelist()
+
+
+def test_on_a_further_share_every_file_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    ssh = SshDouble(monkeypatch, {CONTROLLER.name: FULL})
+    data = replace(HOME, name="demo-data", sources=("10.77.1.2:/data",))
+    guard = DataGuard(lambda: cast(FileSystems, FileSystemsDouble(data)), _look(tmp_path))
+    with pytest.raises(DataGuardError, match="demo-data holds 3 files"):
+        guard.release((), run, delete_data=False)
+    assert ssh.command.endswith("home-files --all 10.77.1.2:/data")
 
 
 def test_a_node_is_asked_where_the_controller_can_not_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -66,12 +66,12 @@ def _provisioning(paths: ClusterPaths, cloud: Any, text: str = LOCAL) -> Provisi
     )
 
 
-def test_a_plan_that_loses_the_homes_is_refused_and_reports_what_to_do(paths: ClusterPaths) -> None:
-    lost = TerraformPlan(
-        (ResourceChange("module.home[0].oci_file_storage_file_system.this[0]", "delete"),), paths.root / "plan"
-    )
+@pytest.mark.parametrize("module", ["module.home[0]", 'module.share["data"]'])
+def test_a_plan_that_loses_files_is_refused_and_reports_what_to_do(paths: ClusterPaths, module: str) -> None:
+    change = ResourceChange(f"{module}.oci_file_storage_file_system.this[0]", "delete")
+    lost = TerraformPlan((change,), paths.root / "plan")
     terraform: Any = SimpleNamespace(plan=lambda **_options: lost)
-    with pytest.raises(DataGuardError, match="would delete the file system with the users' homes") as caught:
+    with pytest.raises(DataGuardError, match="would delete file systems with users' files") as caught:
         _provisioning(paths, None).apply(terraform, Run("apply", paths, ignore), Consent())
     assert "Undo the change in cluster.yml" in caught.value.hint
     assert "pass --delete-data" in caught.value.hint

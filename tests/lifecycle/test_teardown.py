@@ -227,7 +227,7 @@ def destroy(world: World, *, delete_data: bool, events: list[Event] | None = Non
     )
     none.close = none.forget = none.stop_if_empty = lambda: None
 
-    def look(sources: Sequence[str]) -> UserFiles | str:
+    def look(sources: Sequence[str], **_how: bool) -> UserFiles | str:
         world.call()
         if not (sources and world.hosts and world.answering):
             return "nobody answers"

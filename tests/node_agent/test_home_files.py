@@ -71,6 +71,8 @@ def test_only_the_work_of_users_counts(tmp_path: Path, share: Path) -> None:
         _give(place)
     # The changed .profile, the private key, both files in data, the link, and the one in alice's .snapshot.
     assert Counter(home_files.users_files(share, skeleton)) == {UID: 6}
+    # On another share than that of the homes, those of root and of a new home count as well.
+    assert Counter(home_files.users_files(share, skeleton, every_file=True)) == {UID: 10, 0: 1}
 
 
 @as_root
@@ -79,6 +81,9 @@ def test_the_first_way_that_can_be_mounted_is_taken(share: Path, capsys: pytest.
     _give(share)
     assert home_files.main(["10.9.9.9:/home", "10.0.0.2:/home"]) == 0
     assert json.loads(capsys.readouterr().out) == {"owners": {str(UID): 1}, "complete": True}
+    (share / "dataset").write_text("root's")
+    assert home_files.main(["--all", "10.0.0.2:/home"]) == 0
+    assert json.loads(capsys.readouterr().out)["owners"] == {"root": 1, str(UID): 1}
 
 
 @as_root
@@ -97,7 +102,8 @@ def test_a_share_that_can_not_be_mounted_or_read_is_not_an_empty_one(
     said = json.loads(capsys.readouterr().out)
     assert said == {"error": "mount: 10.9.9.9:/home was refused; mount: 10.9.9.8:/home was refused"}
 
-    def broken(*_: object) -> Iterator[int]:
+    def broken(*_: object, **_how: object) -> Iterator[int]:
+        yield 0
         raise OSError(5, "Input/output error", "/home/alice")
 
     monkeypatch.setattr(home_files, "users_files", broken)

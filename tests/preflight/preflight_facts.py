@@ -44,6 +44,7 @@ EXISTING = (
     ("ssh_allowed_cidrs:", f"vcn_id: {VCN}\n  public_subnet_id: {PUBLIC}\n  private_subnet_id: {PRIVATE}\n  "
      "ssh_allowed_cidrs:"),
 )  # fmt: skip
+HOME_FILES = "storage.home.file_system_id"
 SHARED = (("ssh:\n", f"storage: {{home: {{file_system_id: {FILES}}}}}\nssh:\n"),)
 RESERVED = (("count: 2\n", f"count: 2\n    capacity_reservation_id: {RESERVATION}\n"),)
 LISTED = (("ocid: ocid1.image.oc1.iad.example", "listing: GPU Image"),)
@@ -95,14 +96,14 @@ def good(*changed: tuple[str, str], **changes: Any) -> Facts:
                 ingress=inside,
             ),
         },
-        file_system=ExistingFileSystem("ACTIVE", AD1),
+        file_systems={HOME_FILES: ExistingFileSystem("ACTIVE", AD1)},
         ssh=SshPair(Path("/home/me/.ssh/id"), key, derived=key),
         terraform=InstalledProgram(),
     )  # fmt: skip
     if EXISTING[0] not in changed:
         facts = replace(facts, vcn=None, subnets={})
     if SHARED[0] not in changed:
-        facts = replace(facts, file_system=None)
+        facts = replace(facts, file_systems={})
     if RESERVED[0] not in changed:
         facts = replace(facts, reservations={})
     return replace(facts, **changes)

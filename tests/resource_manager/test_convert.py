@@ -81,6 +81,13 @@ def test_every_case_is_valid(name: str) -> None:
         ({"privilege_sudo": False}, "users.privilege_group", None),
         ({"add_nfs": True, "create_fss": "existing", "shared_home": "fss", "nfs_source_IP": "10.0.0.9"},
          "storage.home.export_path", "/fss/home"),
+        ({"add_nfs": True, "create_fss": "existing", "nfs_source_IP": "10.0.0.9", "nfs_target_path": "/data"},
+         "storage.shares.fss.mount_path", "/data"),
+        ({"add_nfs": True, "create_fss": "existing", "nfs_source_IP": "10.0.0.9"},
+         "storage.shares.fss.server", "10.0.0.9"),
+        ({"add_nfs": True, "create_fss": "new"}, "storage.shares.fss.mount_path", "/fss"),
+        ({"add_nfs": True, "create_fss": "new"}, "storage.shares.fss.server", None),
+        ({"add_nfs": True, "create_fss": "new", "shared_home": "fss"}, "storage.shares.fss.mount_path", None),
     ],
 )  # fmt: skip
 def test_a_key_follows_from_its_variables(changes: dict[str, Any], key: str, expected: Any) -> None:
@@ -96,7 +103,7 @@ def test_a_key_follows_from_its_variables(changes: dict[str, Any], key: str, exp
         (VCN, {"network.vcn_cidr", "network.public_subnet_cidr", "network.private_subnet_cidr"}),
         ({"cluster_monitoring": True, "alerting": True}, {"monitoring.alertmanager_file"}),
         ({"use_marketplace_image": False}, {"pools.compute.image"}),
-        ({"add_nfs": True, "create_fss": "existing", "nfs_source_IP": "10.0.0.9"}, {"storage.home.server"}),
+        ({"add_nfs": True, "create_fss": "existing"}, {"storage.shares"}),
         ({"shared_home": "none"}, {"storage.home.enabled"}),
     ],
 )

@@ -110,7 +110,7 @@ PROOFS: dict[UpdatePolicy, tuple[str, ...]] = {
         "terraform/test_scaling_root.py::test_another_image_is_a_replacement_and_other_memory_a_reboot",
     ),
     UpdatePolicy.DESTROYS_DATA: (
-        "lifecycle/test_provision.py::test_a_plan_that_loses_the_homes_is_refused_and_reports_what_to_do",
+        "lifecycle/test_provision.py::test_a_plan_that_loses_files_is_refused_and_reports_what_to_do",
         "lifecycle/test_provision.py::test_a_plan_that_loses_the_controllers_state_is_refused",
     ),
     UpdatePolicy.REFUSED: (

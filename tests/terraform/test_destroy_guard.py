@@ -71,7 +71,7 @@ class Machine:
                 raise KeyboardInterrupt
             images.remove(images.all())
 
-        def look(sources: Sequence[str]) -> UserFiles | str:
+        def look(sources: Sequence[str], **_how: bool) -> UserFiles | str:
             self.sources = tuple(sources)
             return next(looks)
 

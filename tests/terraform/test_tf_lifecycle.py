@@ -68,7 +68,7 @@ def test_a_cluster_is_made_kept_scaled_and_removed(workspace: Workspace, cloud: 
     assert cluster["contract_version"] == CLUSTER_FORMAT
     assert set(cluster) == {
         "contract_version", "name", "region", "compartment_id", "availability_domain", "vcn_id", "private_subnet_id",
-        "public_subnet_id", "private_subnet_domain_name", "controller", "login", "home", "bastion_id",
+        "public_subnet_id", "private_subnet_domain_name", "controller", "login", "home", "shares", "bastion_id",
         "dynamic_group_id", "elastic_compartment_id", "standby", "state_volume_id",
     }  # fmt: skip
     assert cluster["private_subnet_domain_name"] == "private.demo.oraclevcn.com"

@@ -53,6 +53,13 @@ BASE: dict[str, Any] = {
     },
     "controller": {**FLEX, "state_volume_gb": 60},
     "login": {**FLEX, "count": 1},
+    "storage": {
+        "shares": {
+            "data": {"mount_path": "/mnt/data"},
+            "own": {"mount_path": "/mnt/own", "mount_target": "own"},
+            "models": {"mount_path": "/mnt/models", "server": "10.98.1.99"},
+        }
+    },
     "pools": {
         "rdma": {"shape": "BM.GPU4.8", "count": 2},
         "gpu": {"shape": "BM.GPU4.8", "count": 2, "rdma": False},
@@ -104,7 +111,18 @@ ROWS = (
     Row("storage.home.export_path", "/other", LIVE),
     Row("storage.home.mount_path", "/srv/home", LIVE),
     Row("storage.home.file_system_id", OCID.format("filesystem"), DESTROYS),
-    Row("storage.home.server", "10.98.1.77", DESTROYS),
+    Row("storage.home.server", "10.98.1.77", DESTROYS, {"storage.shares.data.mount_target": "own"}),
+    Row("storage.home.throughput_gbps", 20, LIVE),
+    Row("storage.shares.own.throughput_gbps", 40, LIVE),
+    Row("storage.shares.data", None, DESTROYS),
+    Row("storage.shares.more", {"mount_path": "/mnt/more"}, LIVE),
+    Row("storage.shares.data.mount_path", "/srv/data", LIVE),
+    Row("storage.shares.data.export_path", "/elsewhere", LIVE),
+    Row("storage.shares.data.file_system_id", OCID.format("filesystem"), DESTROYS),
+    Row("storage.shares.data.server", "10.98.1.77", DESTROYS),
+    Row("storage.shares.data.mount_target", "own", LIVE),
+    Row("storage.shares.models.read_only", True, LIVE),
+    Row("storage.shares.data.hosts", ["cpu"], LIVE),
     Row("storage.local_disk.enabled", False, LIVE),
     Row("storage.local_disk.mount_path", "/scratch", LIVE),
     Row("controller.state_volume_gb", 80, LIVE),

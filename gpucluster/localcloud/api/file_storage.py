@@ -13,6 +13,7 @@ import json
 import os
 import re
 import shutil
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from gpucluster import process
 from gpucluster.localcloud.api import kinds
 from gpucluster.localcloud.api.kinds import ResourceKind
 from gpucluster.localcloud.compute import addresses
-from gpucluster.localcloud.state.cloud import CloudState, ensure_private
+from gpucluster.localcloud.state.cloud import CloudState, ensure_private, timestamp
 from gpucluster.localcloud.state.lifecycle_states import LifecycleState
 from gpucluster.localcloud.state.names import new_ocid, short
 from gpucluster.localcloud.state.store import Json, Resource
@@ -31,10 +32,12 @@ from gpucluster.localcloud.state.wire import (
     ApiRoute,
     Call,
     Reply,
+    check_etag,
     conflict,
     filtered,
     invalid,
     page,
+    show,
 )
 from gpucluster.paths import write_private
 
@@ -58,6 +61,15 @@ _OPTION: Json = {
 # The options of an export that was created without options (docs: NFS Export Options).
 _OPEN: Json = {"requirePrivilegedSourcePort": False, "identitySquash": "NONE"}
 
+
+# Throughput of mount targets in Gbps (docs: Updating Mount Target Performance). Above the first they are high
+# performance ones, billed in cycles of 30 days from the upgrade on.
+_STANDARD_GBPS = 1
+_HIGH_GBPS = (20, 40, 80)
+_CYCLE_S = 30 * 24 * 3600.0
+# Reserved capacity in GB for each Gbps of a high performance mount target (terraform-provider-oci: its test reads 20000
+# for 20 Gbps, and 0 for a standard one).
+_RESERVED_GB = 1000
 
 _SNAPSHOTS = ".snapshot"
 _SNAPSHOT_NAME = re.compile(r"(?!\.+$)[A-Za-z0-9_.:@-]{1,255}")
@@ -95,6 +107,9 @@ def _remove_file_system(cloud: CloudState, file_system: Resource) -> None:
 
 
 def _prepare_mount_target(cloud: CloudState, body: Json) -> Json:
+    # SDK: CreateMountTargetDetails.requested_throughput
+    if body["requestedThroughput"] != _STANDARD_GBPS:
+        raise invalid(f"A mount target is created with {_STANDARD_GBPS} Gbps: upgrade its shape afterwards")
     subnet = cloud.related("subnet", body["subnetId"])
     ocid = new_ocid("mounttarget")
     ip = addresses.take_private(cloud, subnet, ocid, body.pop("ipAddress", None))
@@ -131,7 +146,55 @@ def _prepare_mount_target(cloud: CloudState, body: Json) -> Json:
         "privateIpIds": [private.id],
         "mountTargetIpv6Ids": [],
         "lifecycleDetails": "",
+        **_billed(_STANDARD_GBPS),
     }
+
+
+def _billed(gbps: int) -> Json:
+    """The members of a mount target that follow from its throughput."""
+    high = gbps > _STANDARD_GBPS
+    return {"observedThroughput": gbps, "reservedStorageCapacity": gbps * _RESERVED_GB if high else 0}
+
+
+def _upgrade(cloud: CloudState, call: Call) -> Reply:
+    """At once; the billing cycle begins."""
+    gbps = call.body().get("requestedThroughput")
+    with cloud.store.transaction():
+        target = cloud.live(MOUNT_TARGET.name, call.path["mountTargetId"])
+        check_etag(call, target)
+        if gbps not in _HIGH_GBPS or gbps <= target.body["observedThroughput"]:
+            raise invalid(
+                f"requestedThroughput must be one of {', '.join(map(str, _HIGH_GBPS))}, and more than "
+                f"{target.body['observedThroughput']}"
+            )
+        end = timestamp(time.time() + _CYCLE_S)
+        target.body |= {"requestedThroughput": gbps, **_billed(gbps), "timeBillingCycleEnd": end}
+        cloud.store.save(target)
+    return show(target)
+
+
+def _downgrade(cloud: CloudState, call: Call) -> Reply:
+    """Schedule it for the end of the billing cycle. The local cloud has no such end: what is billed stays as it is."""
+    gbps = call.body().get("requestedThroughput")
+    with cloud.store.transaction():
+        target = cloud.live(MOUNT_TARGET.name, call.path["mountTargetId"])
+        check_etag(call, target)
+        if gbps not in (_STANDARD_GBPS, *_HIGH_GBPS) or gbps >= target.body["observedThroughput"]:
+            raise invalid(f"requestedThroughput must be less than {target.body['observedThroughput']}")
+        target.body["requestedThroughput"] = gbps
+        cloud.store.save(target)
+    return show(target)
+
+
+def _cancel_downgrade(cloud: CloudState, call: Call) -> Reply:
+    with cloud.store.transaction():
+        target = cloud.live(MOUNT_TARGET.name, call.path["mountTargetId"])
+        check_etag(call, target)
+        if target.body["requestedThroughput"] >= target.body["observedThroughput"]:
+            raise conflict(f"No downgrade of {target.id} is scheduled")
+        target.body["requestedThroughput"] = target.body["observedThroughput"]
+        cloud.store.save(target)
+    return show(target)
 
 
 def _remove_mount_target(cloud: CloudState, target: Resource) -> None:
@@ -278,8 +341,9 @@ MOUNT_TARGET = ResourceKind(
     "mounttarget", f"{FILE_STORAGE}/mountTargets", "MountTarget", "MountTargets", "mountTargetId",
     required=("compartmentId", "availabilityDomain", "subnetId"), zoned=True,
     fields=("availabilityDomain", "subnetId", "hostnameLabel", "ipAddress", "nsgIds", "idmapType",
-            "securityAttributes"),
-    defaults={"nsgIds": [], "securityAttributes": {}}, updatable=("nsgIds", "idmapType", "securityAttributes"),
+            "securityAttributes", "requestedThroughput"),
+    defaults={"nsgIds": [], "securityAttributes": {}, "requestedThroughput": _STANDARD_GBPS},
+    updatable=("nsgIds", "idmapType", "securityAttributes"),
     filters=("compartmentId", "availabilityDomain", "displayName", "lifecycleState", "id", "exportSetId"),
     prepare=_prepare_mount_target, remove_backing=_remove_mount_target, **_ACTIVE,
 )  # fmt: skip
@@ -322,4 +386,17 @@ def _list_exports(cloud: CloudState, call: Call) -> Reply:
 def routes(cloud: CloudState) -> list[ApiRoute]:
     """File storage."""
     generic = [route for kind in KINDS for route in kinds.routes(cloud, kind) if route.operation != "ListExports"]
-    return [*generic, ApiRoute("GET", EXPORT.path, "ListExports", partial(_list_exports, cloud))]
+    actions = f"{MOUNT_TARGET.path}/{{mountTargetId}}/actions"
+    changes = {
+        "upgradeShape": ("UpgradeShapeMountTarget", _upgrade),
+        "scheduleShapeDowngrade": ("ScheduleDowngradeShapeMountTarget", _downgrade),
+        "cancelShapeDowngrade": ("CancelDowngradeShapeMountTarget", _cancel_downgrade),
+    }
+    return [
+        *generic,
+        ApiRoute("GET", EXPORT.path, "ListExports", partial(_list_exports, cloud)),
+        *(
+            ApiRoute("POST", f"{actions}/{action}", operation, partial(change, cloud))
+            for action, (operation, change) in changes.items()
+        ),
+    ]

@@ -122,7 +122,10 @@ class ResourceOperator:
         ocid = planned["id"]
         if "create_vnic_details" in changed:
             self._update_vnic(kind, ocid, before, planned)
-        values = {name: planned[name] for name in changed - {"timeouts", "create_vnic_details"} if name in planned}
+        if "requested_throughput" in changed:
+            self._change_throughput(kind, ocid, before, planned)
+        elsewhere = {"timeouts", "create_vnic_details", "requested_throughput"}
+        values = {name: planned[name] for name in changed - elsewhere if name in planned}
         if kind.update_whole and changed:
             values = {**planned}
         body = to_wire(kind.schema, values, update=True)
@@ -133,6 +136,16 @@ class ResourceOperator:
         if "source_details" in changed and kind.type_name == "oci_core_instance":
             self._update_boot_volume(ocid, before, planned)
         return from_wire(kind.schema, self._get(kind, ocid), planned)
+
+    def _change_throughput(
+        self, kind: ManagedResource, ocid: str, before: Mapping[str, Any], planned: Mapping[str, Any]
+    ) -> None:
+        """By an operation of its own for each direction, as the real provider does."""
+        old, new = before["requested_throughput"], planned["requested_throughput"]
+        if known(new) is None:
+            return
+        action = "upgradeShape" if int(new) > int(old) else "scheduleShapeDowngrade"
+        self.client.call("POST", f"{kind.path}/{ocid}/actions/{action}", body={"requestedThroughput": int(new)})
 
     def _update_boot_volume(self, ocid: str, before: Mapping[str, Any], planned: Mapping[str, Any]) -> None:
         """Give the boot volume of an instance its new size, by a call of its own, as the real provider does."""

@@ -75,22 +75,23 @@ def limits(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
             )
 
 
-def single_resources(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
-    """Limits of resources of which a cluster creates one: VCN, bastion, file system, mount target."""
+def counted_resources(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
+    """Limits of resources of which a cluster creates few: VCN, bastion, file systems, mount targets."""
     if not isinstance(facts.vcns, tuple) or not isinstance(facts.created, Created):
         return
     exists = {
-        "vcn-count": any(vcn.ours for vcn in facts.vcns),
+        "vcn-count": sum(vcn.ours for vcn in facts.vcns),
         "bastion-count": facts.created.bastions,
         "file-system-count": facts.created.file_systems,
         "mount-target-count": facts.created.mount_targets,
     }
     domain = _machines(spec, facts)[0].domain
-    for key, what in requirements.single_resources(spec, domain).items():
-        left = _left(facts, key)
-        if left is None or left >= 1 or exists[key[1]]:
+    for key, (what, wanted) in requirements.counted_resources(spec, domain).items():
+        left, missing = _left(facts, key), wanted - exists[key[1]]
+        if left is None or left >= missing or missing < 1:
             continue
-        reason = f"{_limit(key)} leaves none, and one {what} is needed"
+        needed = f"one {what} is" if missing == 1 else f"{missing} {what}s are"
+        reason = f"{_limit(key)} leaves {left or 'none'}, and {needed} needed"
         yield Finding("error", "limits", reason, _raise(key, f"use an existing {what}"))
 
 

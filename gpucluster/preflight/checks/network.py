@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from ipaddress import IPv4Address, IPv4Network
 from typing import Literal
@@ -213,19 +214,24 @@ def _ours(facts: Facts, name: str, spec: ClusterSpec, subnet: IPv4Network) -> in
     entry = [instance for instance in instances if not instance.pool]
     if name == "public":
         return len(entry)
-    target = MOUNT_TARGET_ADDRESSES if _is_inside(facts.mount_target, subnet) and not spec.storage.home.server else 0
+    target = MOUNT_TARGET_ADDRESSES * sum(_is_inside(address, subnet) for address in facts.mount_targets)
     bastion = BASTION_ADDRESSES if isinstance(facts.created, Created) and facts.created.bastions else 0
     return len(instances) - (len(entry) if public else 0) + target + bastion
 
 
-def file_system(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
-    """An existing file system is active, and in the availability domain of its mount target."""
-    fact = facts.file_system
+def file_systems(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
+    """Existing file systems are active, and in the availability domain of their mount target."""
+    for key, ocid in spec.storage.existing_file_systems.items():
+        yield from _file_system(spec, facts, key, ocid)
+
+
+def _file_system(spec: ClusterSpec, facts: Facts, key: str, ocid: str) -> Iterator[Finding]:
+    fact = facts.file_systems.get(key)
     if fact is None:
         return
-    name = f"the file system {spec.storage.home.file_system_id}"
+    name = f"the file system {ocid}"
     if isinstance(fact, Unknown):
-        yield from _refused(fact, "storage", name, "storage.home.file_system_id")
+        yield from _refused(fact, "storage", name, key)
         return
     if fact.state != "ACTIVE":
         yield Finding("error", "storage", f"{name} is {fact.state}", "Use another")
@@ -233,6 +239,24 @@ def file_system(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
     if domain and fact.domain != domain:
         reason = f"{name} is in {fact.domain}, and its mount target would be in {domain}"
         yield Finding("error", "storage", reason, f"Write `availability_domain: {fact.domain}` under cloud")
+
+
+# High performance mount targets that an availability domain may have, by Gbps, unless the tenancy asked for more (docs:
+# Updating Mount Target Performance). The names of their limits are not published.
+_USUAL_LIMITS = {20: 2, 40: 1, 80: 0}
+
+
+def throughput(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
+    """High performance mount targets, of which OCI allows few."""
+    if not isinstance(facts.created, Created):
+        return
+    present = Counter(facts.created.throughputs)
+    for gbps, wanted in sorted(Counter(spec.storage.high_throughputs).items()):
+        usual = _USUAL_LIMITS[gbps]
+        if wanted > max(usual, present[gbps]):
+            many = f"{count(wanted, 'mount target')} of {gbps} Gbps"
+            reason = f"{many}: OCI allows {usual or 'none'} in an availability domain"
+            yield Finding("note", "limits", reason, "Request an increase of this limit, unless the tenancy has one")
 
 
 def _refused(fact: Unknown, check: str, name: str, key: str) -> Iterator[Finding]:

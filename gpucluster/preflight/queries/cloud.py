@@ -361,19 +361,22 @@ class CloudQueries:
     def created(self, domain: str, *, bastions: bool) -> Created | Unknown:
         """This cluster's storage in a domain, and its bastion."""
 
-        def ours(result: list[Any]) -> int:
-            return sum(
-                tags.of_cluster(item.freeform_tags, self._cluster) and item.lifecycle_state not in GONE
+        def ours(result: list[Any]) -> list[Any]:
+            return [
+                item
                 for item in result
-            )
+                if tags.of_cluster(item.freeform_tags, self._cluster) and item.lifecycle_state not in GONE
+            ]
 
         def read() -> Created:
             client = self._client.client("file_storage", "FileStorageClient")
             where = (self._compartment, domain)
+            targets = ours(all_pages(client.list_mount_targets, *where))
             return Created(
-                ours(all_pages(client.list_file_systems, *where)),
-                ours(all_pages(client.list_mount_targets, *where)),
-                ours(all_pages(self._bastion.list_bastions, self._compartment)) if bastions else 0,
+                len(ours(all_pages(client.list_file_systems, *where))),
+                len(targets),
+                len(ours(all_pages(self._bastion.list_bastions, self._compartment))) if bastions else 0,
+                tuple(target.observed_throughput or 0 for target in targets),
             )
 
         allow = f"inspect file-family {self._here}"

@@ -35,7 +35,8 @@ RULES = (
     f"/{SMALLEST_PREFIX}.",
     "`private_subnet_cidr` has an address for every node at the pools' `max_count`, one for the controller, one for "
     "each login node with access bastion, "
-    f"{MOUNT_TARGET_ADDRESSES} for the mount target of the home share (none with `storage.home.server`), "
+    f"{MOUNT_TARGET_ADDRESSES} for the mount target of the home share (none with `storage.home.server`) and for each "
+    "one of a share's own, "
     f"{BASTION_ADDRESSES} with access bastion, {BUILDERS} to bake images where a pool is elastic, and "
     f"{RESERVED_ADDRESSES} that the cloud reserves.",
     f"`ssh_allowed_cidrs` contains no network larger than /{LARGEST_SSH_PREFIX}, and no IPv6.",
@@ -187,6 +188,17 @@ def _check_rdma_addresses(context: RuleContext, rdma: IPv4Network, private: IPv4
             return
 
 
+def _mount_targets(context: RuleContext) -> int:
+    home, shares = context.section("storage", "home"), context.section("storage", "shares")
+    own = [share for share in shares.values() if isinstance(share, dict) and share.get("mount_target") == "own"]
+    further = sum(share.get("server") is None for share in own)
+    return further + (0 if home.get("server") or home.get("enabled") is False else 1)
+
+
+def _named_targets(number: int) -> str:
+    return "the mount target" if number == 1 else f"{number} mount targets"
+
+
 def _check_addresses(context: RuleContext, private: IPv4Network) -> None:
     counts = [pool.get("max_count") for pool in context.section("pools").values() if isinstance(pool, dict)]
     nodes = sum(most for most in counts if isinstance(most, int))
@@ -194,8 +206,8 @@ def _check_addresses(context: RuleContext, private: IPv4Network) -> None:
     elastic = any(is_elastic(pool) for pool in context.section("pools").values())
     builders = BUILDERS if elastic else 0
     bastion = BASTION_ADDRESSES if context.section("network").get("access") == "bastion" else 0
-    home = context.section("storage", "home")
-    target = 0 if home.get("server") or home.get("enabled") is False else MOUNT_TARGET_ADDRESSES
+    targets = _mount_targets(context)
+    target = targets * MOUNT_TARGET_ADDRESSES
     needed = nodes + 1 + logins + target + bastion + RESERVED_ADDRESSES + builders
     if needed > private.num_addresses:
         prefix = 32 - (needed - 1).bit_length()
@@ -209,7 +221,7 @@ def _check_addresses(context: RuleContext, private: IPv4Network) -> None:
             f"{private} has {private.num_addresses} addresses, {needed} are needed: {count(nodes, 'node')}, "
             f"1 controller, {f'{named}, ' if logins else ''}"
             f"{f'{builders} to bake an image, ' if builders else ''}"
-            f"{f'{target} for the mount target, ' if target else ''}"
+            f"{f'{target} for {_named_targets(targets)}, ' if target else ''}"
             f"{f'{bastion} for the bastion, ' if bastion else ''}{RESERVED_ADDRESSES} reserved by the cloud",
             hint,
         )

@@ -23,7 +23,9 @@ resource "oci_file_storage_mount_target" "this" {
   defined_tags        = var.defined_tags
   display_name        = var.name
   freeform_tags       = var.freeform_tags
-  subnet_id           = var.subnet_id
+  # Null when it is made: OCI makes it with 1 Gbps. Later another value raises it at once, or lowers it at the end of its billing cycle.
+  requested_throughput = var.throughput_gbps
+  subnet_id            = var.subnet_id
 }
 
 resource "oci_file_storage_export" "this" {

@@ -52,3 +52,9 @@ variable "subnet_id" {
   type        = string
   nullable    = false
 }
+
+variable "throughput_gbps" {
+  description = "Throughput of an existing mount target, in Gbps: 1, 20, 40 or 80. Null leaves it as it is."
+  type        = number
+  default     = null
+}

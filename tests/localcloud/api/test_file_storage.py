@@ -133,3 +133,41 @@ def test_what_file_storage_refuses(api: Api, subnet: Any) -> None:
         )
     with refused(400, "MissingParameter"):
         api.files.list_exports()
+
+
+def test_throughput_is_raised_at_once_and_lowered_at_the_end_of_the_billing_cycle(api: Api, subnet: Any) -> None:
+    """Created with 1 Gbps (SDK: CreateMountTargetDetails); 20, 40 or 80 afterwards (docs: Updating Mount Target
+    Performance)."""
+    details = models.CreateMountTargetDetails(
+        compartment_id=api.tenancy, availability_domain=api.domain, subnet_id=subnet.id, requested_throughput=20
+    )
+    with refused(400, "InvalidParameter"):
+        api.files.create_mount_target(details)
+    target = mount_target(api, subnet)
+    seen = api.files.get_mount_target(target.id).data
+    assert (seen.requested_throughput, seen.observed_throughput, seen.reserved_storage_capacity) == (1, 1, 0)
+    assert seen.time_billing_cycle_end is None
+
+    def upgrade(gbps: int) -> Any:
+        wanted = models.UpgradeShapeMountTargetDetails(requested_throughput=gbps)
+        return api.files.upgrade_shape_mount_target(target.id, wanted).data
+
+    def downgrade(gbps: int) -> Any:
+        wanted = models.ScheduleDowngradeShapeMountTargetDetails(requested_throughput=gbps)
+        return api.files.schedule_downgrade_shape_mount_target(target.id, wanted).data
+
+    with refused(400, "InvalidParameter"):
+        upgrade(10)
+    with refused(400, "InvalidParameter"):
+        downgrade(1)
+    fast = upgrade(40)
+    assert (fast.requested_throughput, fast.observed_throughput, fast.reserved_storage_capacity) == (40, 40, 40_000)
+    assert fast.time_billing_cycle_end > fast.time_created
+    with refused(400, "InvalidParameter"):
+        upgrade(20)
+    with refused(409, "Conflict"):
+        api.files.cancel_downgrade_shape_mount_target(target.id)
+    slow = downgrade(1)
+    assert (slow.requested_throughput, slow.observed_throughput) == (1, 40)
+    back = api.files.cancel_downgrade_shape_mount_target(target.id).data
+    assert (back.requested_throughput, back.observed_throughput) == (40, 40)

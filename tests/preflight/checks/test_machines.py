@@ -11,6 +11,7 @@ from gpucluster.cloud.providers.interface import MachineGpus
 from gpucluster.preflight.evaluate import evaluate
 from gpucluster.preflight.facts import (
     Capacity,
+    Created,
     Limit,
     Reservation,
 )
@@ -103,6 +104,20 @@ CASES: dict[str, Case] = {
         "which instances stand",
     ),
     "no VCN left": ((), {"limits": {("vcn", "vcn-count", ""): Limit(0, 5)}}, "error", "limits", "one VCN is needed"),
+    "no mount target left": (
+        (("ssh:\n", "storage: {shares: {data: {mount_path: /mnt/data, mount_target: own}}}\nssh:\n"),),
+        {"limits": {("filesystem", "mount-target-count", AD1): Limit(1, 1)}},
+        "error",
+        "limits",
+        "leaves 1, and 2 mount targets are needed",
+    ),
+    "no file system left": (
+        (("ssh:\n", "storage: {shares: {data: {mount_path: /mnt/data}}}\nssh:\n"),),
+        {"created": Created(1, 1), "limits": {("filesystem", "file-system-count", AD1): Limit(0, 100)}},
+        "error",
+        "limits",
+        "leaves none, and one file system is needed",
+    ),
     "no bastion": (
         (("  public_subnet_cidr: 10.0.0.0/24\n", "  access: bastion\n"),),
         {"limits": {("bastion", "bastion-count", ""): Limit(0, 5)}},
@@ -206,11 +221,11 @@ def test_what_stands_already_needs_no_room(tmp_path: Path) -> None:
     ours = tuple(f"10.0.1.{n}" for n in range(2, 6))
     others = tuple(f"10.0.1.{n}" for n in range(6, 255))
     facts = good(
-        *EXISTING, instances=standing, mount_target="10.0.1.4", **limits_fact(gpus=Limit(0, 16)),
+        *EXISTING, instances=standing, mount_targets=("10.0.1.4",), **limits_fact(gpus=Limit(0, 16)),
         **subnet_fact("private", in_use=(*ours, *others), host_names=("h100-1", "h100-2")),
     )  # fmt: skip
     assert evaluate(spec, facts) == ()
-    bare = evaluate(spec, replace(facts, instances=(), mount_target=""))
+    bare = evaluate(spec, replace(facts, instances=(), mount_targets=()))
     assert {one.check for one in bare if one.level == "error"} == {"limits", "addresses", "names"}
 
 

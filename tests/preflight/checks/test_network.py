@@ -21,6 +21,7 @@ from tests.preflight.preflight_facts import (
     AD2,
     EXISTING,
     FILES,
+    HOME_FILES,
     SHARED,
     VCN,
     refused,
@@ -143,14 +144,34 @@ CASES: dict[str, Case] = {
     ),
     "neighbour": ((), {"vcns": (Vcn("v", "other", ("10.0.0.0/8",)),)}, "note", "overlap", "other"),
     # file system
-    "no file system": (SHARED, {"file_system": refused("storage")}, "error", "storage", FILES),
-    "file system ends": (SHARED, {"file_system": ExistingFileSystem("DELETING", AD1)}, "error", "storage", "DELETING"),
+    "no file system": (SHARED, {"file_systems": {HOME_FILES: refused("storage")}}, "error", "storage", FILES),
+    "file system ends": (
+        SHARED,
+        {"file_systems": {HOME_FILES: ExistingFileSystem("DELETING", AD1)}},
+        "error",
+        "storage",
+        "DELETING",
+    ),
     "file system elsewhere": (
         SHARED,
-        {"file_system": ExistingFileSystem("ACTIVE", AD2)},
+        {"file_systems": {HOME_FILES: ExistingFileSystem("ACTIVE", AD2)}},
         "error",
         "storage",
         f"is in {AD2}",
+    ),
+    "mount targets of more throughput than is usual": (
+        (("ssh:\n", "storage: {home: {throughput_gbps: 80}}\nssh:\n"),),
+        {},
+        "note",
+        "limits",
+        "1 mount target of 80 Gbps: OCI allows none",
+    ),
+    "file system of a share ends": (
+        (("ssh:\n", f"storage: {{shares: {{data: {{mount_path: /mnt/data, file_system_id: {FILES}}}}}}}\nssh:\n"),),
+        {"file_systems": {"storage.shares.data.file_system_id": ExistingFileSystem("DELETED", AD1)}},
+        "error",
+        "storage",
+        "DELETED",
     ),
 }
 
