@@ -125,7 +125,10 @@ def restored(example: Path, scratch: Path) -> Iterator[Site]:
 
 def as_of_format_1(state: dict[str, Any]) -> dict[str, Any]:
     """A state of Terraform with the outputs that 0.1.0 stores. Those of a cluster that has nothing it does not know."""
-    added = {"cluster": ("standby", "state_volume_id"), "identity": ("release", "physical_hosts", "reported_hosts")}
+    added = {
+        "cluster": ("shares", "standby", "state_volume_id"),
+        "identity": ("release", "physical_hosts", "reported_hosts"),
+    }
     outputs = {}
     for name, left_out in added.items():
         output = state["outputs"][name]
