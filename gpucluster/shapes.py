@@ -33,6 +33,9 @@ OS_RESERVE_MIN_MIB = 2 * MIB_PER_GIB
 #: PCIe lanes of each NVIDIA or AMD GPU. STACK's health check expects them on every shape.
 GPU_PCIE_WIDTH = 16
 
+#: Hosts of a rack that share an NVLink fabric (Oracle's page "GPU Memory Cluster and Memory Fabric": NVLink 72).
+MEMORY_FABRIC_HOSTS = 18
+
 #: NCCL settings that STACK and OKE (see shapes.toml) use on every shape with an RDMA network: the GID index of RoCE
 #: version 2 over IPv4, the lossless traffic class of the network, and NCCL's own choice of CPU cores.
 _NCCL_ON_RDMA: Mapping[str, int | str] = MappingProxyType(

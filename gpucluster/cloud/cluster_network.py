@@ -66,6 +66,9 @@ class Failure:
 class ClusterNetwork:
     """One cluster network, by its OCID."""
 
+    #: What it is, for messages.
+    noun = "cluster network"
+
     def __init__(self, access: CloudAccess, cluster_network_id: str, on_event: Sink) -> None:
         self._access = access
         self.id = cluster_network_id
@@ -112,7 +115,7 @@ class ClusterNetwork:
         status = wait_until(self._idle, TIMEOUT, _POLL)
         if status is None:
             raise CloudError(
-                f"the cluster network is still {self.status().state} after {TIMEOUT / 60:.0f} min",
+                f"the {self.noun} is still {self.status().state} after {TIMEOUT / 60:.0f} min",
                 where=self.id,
                 hint="Wait until OCI has finished the change, then run: gpucluster apply",
             )
@@ -150,7 +153,7 @@ class ClusterNetwork:
     def refill(self, size: int) -> None:
         """Ask OCI again to launch the members that are missing."""
         status = self.status()
-        self._on_event(Event(EventKind.RESOURCE, f"cluster network {status.name}", "updating", "members are missing"))
+        self._on_event(Event(EventKind.RESOURCE, f"{self.noun} {status.name}", "updating", "members are missing"))
         pool = model("core", "UpdateClusterNetworkInstancePoolDetails", id=status.pool_id, size=size)
         with refusals("asking for the missing members of a cluster network"):
             details = model("core", "UpdateClusterNetworkDetails", instance_pools=[pool])
@@ -159,10 +162,10 @@ class ClusterNetwork:
     def failure(self) -> Failure | None:
         """Why the newest of its work requests failed; None if it did not fail."""
         work = self._access.client("work_requests", "WorkRequestClient")
-        with refusals("reading the work requests of a cluster network"):
+        with refusals(f"reading the work requests of a {self.noun}"):
             requests = [
                 request
-                for resource in (self.id, self.status().pool_id)
+                for resource in dict.fromkeys((self.id, self.status().pool_id))
                 for request in all_pages(work.list_work_requests, self._access.compartment_id, resource_id=resource)
             ]
             newest = max(requests, key=lambda request: request.time_accepted, default=None)
@@ -176,6 +179,16 @@ class ClusterNetwork:
         return self._access.client("core", "ComputeManagementClient")
 
     def _detach(self, status: NetworkStatus, instance_id: str, name: str, *, shrink: bool) -> None:
+        try:
+            with refusals(f"detaching {name} from its {self.noun}"):
+                self._end(status, instance_id, shrink=shrink)
+        except CloudError as error:
+            # If the answer to the SDK's first request was lost, the member is detached already, and OCI refuses the
+            # second request.
+            if error.status not in _REFUSED or instance_id in self.status().members:
+                raise
+
+    def _end(self, status: NetworkStatus, instance_id: str, *, shrink: bool) -> None:
         details = model(
             "core",
             "DetachInstancePoolInstanceDetails",
@@ -183,16 +196,7 @@ class ClusterNetwork:
             is_decrement_size=shrink,
             is_auto_terminate=True,
         )
-        try:
-            with refusals(f"detaching {name} from its cluster network"):
-                self._management().detach_instance_pool_instance(
-                    status.pool_id, details, opc_retry_token=uuid.uuid4().hex
-                )
-        except CloudError as error:
-            # If the answer to the SDK's first request was lost, the member is detached already, and OCI refuses the
-            # second request.
-            if error.status not in _REFUSED or instance_id in self.status().members:
-                raise
+        self._management().detach_instance_pool_instance(status.pool_id, details, opc_retry_token=uuid.uuid4().hex)
 
     def _await_termination(self, instance_id: str, name: str) -> None:
         if not wait_until(lambda: self._state(instance_id) == LifecycleState.TERMINATED, TIMEOUT, _POLL):

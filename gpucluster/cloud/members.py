@@ -16,6 +16,7 @@ from typing import Any
 
 from gpucluster.cloud.client import CloudAccess, all_pages, model, refusals
 from gpucluster.cloud.cluster_network import ClusterNetwork, Failure, NetworkStatus
+from gpucluster.cloud.gpu_memory_cluster import launched_together
 from gpucluster.errors import CloudError
 from gpucluster.events import Event, EventKind, Sink
 from gpucluster.oci import tags
@@ -107,7 +108,7 @@ class PoolMembers:
             CloudError: not all members run in time, or OCI will not launch them; the text has the reason.
         """
         compute = self._access.client("core", "ComputeClient")
-        network = ClusterNetwork(self._access, cluster_network_id, self._on_event)
+        network = launched_together(self._access, cluster_network_id, self._on_event)
         present = _Completion(network, pool, names, self._on_event).wait(deadline).members
         name_of = numbered_names(pool, present, names)
         with refusals("reading the members of a cluster network"), ThreadPoolExecutor(max_workers=8) as workers:
@@ -122,7 +123,7 @@ class PoolMembers:
         Raises:
             CloudError: the cloud refused. A network that was deleted has no members.
         """
-        status = ClusterNetwork(self._access, cluster_network_id, self._on_event).present()
+        status = launched_together(self._access, cluster_network_id, self._on_event).present()
         if status is None:
             return ()
         name_of = numbered_names(pool, {ocid: status.members[ocid] for ocid in status.running}, names)
@@ -225,7 +226,7 @@ class _Completion:
         if status is None:
             raise CloudError(
                 f"only {self._announced} of {len(self.names)} members run after {timeout:.0f} s "
-                f"(the cluster network is {self.network.status().state})",
+                f"(the {self.network.noun} is {self.network.status().state})",
                 where=self.network.id,
                 hint="Read its work requests in the console for the reason, such as no capacity, then run: "
                 "gpucluster apply",
@@ -263,13 +264,13 @@ def _blocking_error(
         failure = network.failure()
         why = f": {failure.reason}" if failure else ""
         return CloudError(
-            f"the cluster network is gone{why}", where=_where(network, failure), hint="Run: gpucluster apply"
+            f"the {network.noun} is gone{why}", where=_where(network, failure), hint="Run: gpucluster apply"
         )
     placed = numbered_names(pool, status.members, names)
     surplus = sorted(name for ocid, name in status.members.items() if ocid not in placed)
     if surplus:
         return CloudError(
-            f"the cluster network has members that are not in cluster.yml: {', '.join(surplus)}",
+            f"the {network.noun} has members that are not in cluster.yml: {', '.join(surplus)}",
             where=network.id,
             hint="Run: gpucluster apply. It drains and removes them",
         )

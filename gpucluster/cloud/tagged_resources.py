@@ -72,6 +72,7 @@ _KINDS = (
     _Kind("node_pool", "container_engine", "ContainerEngineClient"),
     _Kind("cluster", "container_engine", "ContainerEngineClient"),
     _Kind("cluster_network", "core", "ComputeManagementClient"),
+    _Kind("compute_gpu_memory_cluster", "core", "ComputeClient"),
     _Kind("instance", "core", "ComputeClient", elastic=True, always=True),
     _ATTACHMENT,
     _Kind("volume", "core", "BlockstorageClient"),
@@ -290,12 +291,15 @@ class TaggedResources:
         return listed and _state(resource) not in ENDED and resource.id not in self._keep
 
     def _parts(self, resource: TaggedResource) -> list[TaggedResource | str]:
-        """The exports of a mount target, or the OCIDs of a cluster network's members."""
+        """The exports of a mount target, or the OCIDs of the members of a cluster network or GPU memory cluster."""
         if resource.ending:
             return []
         if resource.kind == "cluster_network":
             call = self._clients.get("core", "ComputeManagementClient").list_cluster_network_instances
             return [str(member.id) for member in all_pages(call, self._access.compartment_id, resource.id)]
+        if resource.kind == "compute_gpu_memory_cluster":
+            call = self._clients.get("core", "ComputeClient").list_compute_gpu_memory_cluster_instances
+            return [str(member.id) for member in all_pages(call, resource.id)]
         if resource.kind == "volume":
             compute = self._clients.get("core", "ComputeClient")
             attachments = all_pages(

@@ -60,6 +60,7 @@ _TYPES = {
     "instance_configuration": "oci_core_instance_configuration",
     "cluster_network": "oci_core_cluster_network",
     "compute_cluster": "oci_core_compute_cluster",
+    "compute_gpu_memory_cluster": "oci_core_compute_gpu_memory_cluster",
     "file_system": "oci_file_storage_file_system",
     "mount_target": "oci_file_storage_mount_target",
     "export": "oci_file_storage_export",
@@ -72,10 +73,10 @@ _HOME = "module.home[0]"
 #: The mount target of the home share.
 HOME_MOUNT_TARGET = f"{_HOME}.{_TYPES['mount_target']}.this"
 # Two of them can't be told apart by what uses them: both cost money and may do work, or hold files.
-_VALUABLE = frozenset({"instance", "cluster_network", "cluster", "node_pool", "file_system", "volume"})
-_HOSTS = frozenset({"instance", "cluster_network"})
+_HOSTS = frozenset({"instance", "cluster_network", "compute_gpu_memory_cluster"})
+_VALUABLE = _HOSTS | {"cluster", "node_pool", "file_system", "volume"}
 # What a pool consists of: if cluster.yml does not ask for it, it is removed as Terraform would remove it.
-_OF_POOLS = frozenset({"instance", "instance_configuration", "cluster_network", "compute_cluster", "node_pool"})
+_OF_POOLS = _HOSTS | {"instance_configuration", "compute_cluster", "node_pool"}
 
 
 @dataclass(frozen=True)
@@ -199,13 +200,14 @@ def _share(name: str, share: str, values: Mapping[str, Any]) -> Iterator[Desired
 
 def _pool(name: str, pool: str, values: Mapping[str, Any]) -> Iterator[Desired]:
     module, named = f'module.pool["{pool}"]', f"{name}-{pool}"
-    network = values["kind"] == "cluster_network"
-    kinds = ["compute_cluster"] if values["kind"] == "compute_cluster" else []
-    kinds += ["instance_configuration"] if network or values["max_count"] > values["count"] else []
-    kinds += ["cluster_network"] if network else []
-    for kind in kinds:
-        yield Desired(f"{module}.{_TYPES[kind]}.this[0]", kind, named, pool)
-    for node in () if network else values["node_names"]:
+    kind = values["kind"]
+    together = {"cluster_network": "cluster_network", "gpu_memory_cluster": "compute_gpu_memory_cluster"}.get(kind)
+    kinds = ["compute_cluster"] if kind in ("compute_cluster", "gpu_memory_cluster") else []
+    kinds += ["instance_configuration"] if together or values["max_count"] > values["count"] else []
+    kinds += [together] if together else []
+    for each in kinds:
+        yield Desired(f"{module}.{_TYPES[each]}.this[0]", each, named, pool)
+    for node in () if together else values["node_names"]:
         yield Desired(f'{module}.module.instance["{node}"].{_INSTANCE}.this', "instance", node, pool)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpucluster import shapes
-from gpucluster.node_agent.checks.expected import NodeExpectation
+from gpucluster.node_agent.checks.expected import IMEX, NodeExpectation
 from gpucluster.node_agent.rules.mig import gpu_links
 from gpucluster.spec import ClusterSpec, ControllerSpec, LoginSpec, PoolSpec
 
@@ -60,7 +60,7 @@ def node_expectation(
         memory_mib=_memory_mib(pool) if pool else 0,
         mounts=(*home, *shares, *([local_disk] if local_disk else [])),
         local_disk=local_disk,
-        services=_services(spec, machine),
+        services=(*_services(spec, machine), *([IMEX] if _has_imex(machine, hardware_emulated) else [])),
         mig=pool.mig_parts if pool else (),
         off=tuple(off),
     ).to_dict()
@@ -71,6 +71,10 @@ def _memory_mib(pool: PoolSpec) -> int:
     shape = pool.hardware
     memory_mib = pool.memory_gb * shapes.MIB_PER_GIB if shape.flex and pool.memory_gb else shape.memory_mib
     return shapes.real_memory_mib(memory_mib) if memory_mib else 0
+
+
+def _has_imex(machine: ControllerSpec | LoginSpec | PoolSpec, hardware_emulated: bool) -> bool:
+    return isinstance(machine, PoolSpec) and machine.hardware.memory_fabric and not hardware_emulated
 
 
 def _services(spec: ClusterSpec, machine: ControllerSpec | LoginSpec | PoolSpec) -> tuple[str, ...]:

@@ -453,6 +453,10 @@ def _operator(spec: ClusterSpec, subject: str, places: _Places) -> Iterator[_Pla
         yield _allow(feature, "service compute_management", permissions.CAPACITY_RESERVATIONS, "in tenancy")
 
 
+_OF_FABRICS = (
+    "compute-gpu-memory-fabrics", "compute-hpc-islands", "compute-network-blocks", "compute-local-blocks",
+    "compute-bare-metal-hosts",
+)  # fmt: skip
 _Needed = tuple[str, tuple[Right, ...], str]
 
 
@@ -482,11 +486,16 @@ def _compute(spec: ClusterSpec, own: str) -> Iterator[_Needed]:
     ), own  # fmt: skip
     if any(machine.image.listing for machine in spec.machines):
         yield "images of a Marketplace listing", (Right("manage", "app-catalog-listing"),), "in tenancy"
-    if spec.elastic_pools or "cluster_network" in kinds:
+    if spec.elastic_pools or kinds & {"cluster_network", "gpu_memory_cluster"}:
         yield "instance configurations of nodes", (Right("manage", "instance-configurations"),), own
     if "cluster_network" in kinds:
         yield "cluster networks", (Right("manage", "cluster-networks"), Right("manage", "instance-pools")), own
-    if "compute_cluster" in kinds:
+    if "gpu_memory_cluster" in kinds:
+        yield "GPU memory clusters", (Right("manage", "compute-gpu-memory-clusters"),), own
+        # Fabrics and hosts are in the root compartment (docs: "Creating GPU Memory Clusters"); the types are those of
+        # oci-hpc's page Prerequisites ("For the GB series GPU").
+        yield "GPU memory fabrics", tuple(Right("use", each) for each in _OF_FABRICS), "in tenancy"
+    if kinds & {"compute_cluster", "gpu_memory_cluster"}:
         yield "compute clusters", (Right("manage", "compute-clusters"),), own
     if any(pool.capacity_reservation_id for pool in pools):
         yield "capacity reservations", (permissions.CAPACITY_RESERVATIONS,), own

@@ -358,6 +358,7 @@ def _slurm_pool(name: str, pool: PoolSpec, nodes: Sequence[PoolMember], default:
         "gpus": len(devices) or shape.gpus,
         "gres_type": shape.gres_type,
         "rdma": pool.uses_rdma,
+        "memory_fabric": shape.memory_fabric,
         "nccl": nccl(pool),
         "gpu_vendor": shape.gpu_vendor if shape.gpus else None,
         "gpu_device_files": list(mig.gpu_links(shape.gpus) if linked else shape.gpu_device_files),

@@ -28,7 +28,8 @@ SSH_AUTHORITY, DIRECTORY_AUTHORITY = "ssh", "directory"
 
 @dataclass(frozen=True)
 class PoolOutput:
-    """The resources of a pool. `instances` is empty for a cluster network: its members are read with the SDK.
+    """The resources of a pool. `instances` is empty for a cluster network and a GPU memory cluster: their members are
+    read with the SDK.
 
     `image_id` is the image of the permanent nodes; the instance configuration uses `baked_image_id`, if there is one.
     """
@@ -42,6 +43,12 @@ class PoolOutput:
     compute_cluster_id: str | None
     cluster_network_id: str | None
     instances: tuple[PoolMember, ...]
+    gpu_memory_cluster_id: str | None = None
+
+    @property
+    def launched_together_id(self) -> str | None:
+        """What launches and names the members itself: a cluster network or a GPU memory cluster; None for others."""
+        return self.cluster_network_id or self.gpu_memory_cluster_id
 
 
 @dataclass(frozen=True)
@@ -320,4 +327,5 @@ def _pool_output(raw: Mapping[str, Any]) -> PoolOutput:
         raw["compute_cluster_id"],
         raw["cluster_network_id"],
         tuple(_member(instance) for instance in raw["instances"]),
+        raw.get("gpu_memory_cluster_id"),
     )

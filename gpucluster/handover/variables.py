@@ -266,6 +266,7 @@ def _pool_variables(name: str, pool: PoolSpec, baked_image_id: str | None, user_
         "user_data": user_data,
         "platform": _platform(pool.shape, pool.platform),
         "capacity_reservation_id": pool.capacity_reservation_id,
+        "memory_fabric_id": pool.memory_fabric_id,
         "rdma": pool.uses_rdma,
         "rdma_plugins": _rdma_plugins(pool),
         "disabled_plugins": list(
@@ -281,7 +282,7 @@ def _pool_variables(name: str, pool: PoolSpec, baked_image_id: str | None, user_
 def _images_of_rollout(name: str, pool: PoolSpec, rollout: RolloutRecord | None) -> dict[str, Any]:
     """The images of single nodes, and that of new elastic ones until the new image is proven. A cluster network
     launches its members itself."""
-    if rollout is None or not rollout.before or pool.kind == "cluster_network":
+    if rollout is None or not rollout.before or pool.launched_together:
         return {"node_images": {}, "launch_image_id": None}
     names, before = permanent_names(name, pool), Counter(rollout.before.values())
     return {

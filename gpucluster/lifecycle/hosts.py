@@ -58,9 +58,9 @@ class Deployment:
         """
         members: dict[str, Sequence[PoolMember]] = {}
         for name, pool in outputs.pools.items():
-            if name in spec.pools and pool.cluster_network_id:
+            if name in spec.pools and (launched_together := pool.launched_together_id):
                 names = handover.permanent_names(name, spec.pools[name])
-                members[name] = network_members(name, pool.cluster_network_id, names)
+                members[name] = network_members(name, launched_together, names)
             elif name in spec.pools:
                 members[name] = pool.instances
         hosts = handover.hosts(spec, outputs.controller, members, login=outputs.login, bastion_id=outputs.bastion_id)

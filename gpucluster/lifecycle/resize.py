@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from gpucluster import handover
 from gpucluster.cloud.cluster_network import ClusterNetwork, NetworkStatus
 from gpucluster.cloud.elastic_instances import ElasticInstances
+from gpucluster.cloud.gpu_memory_cluster import launched_together
 from gpucluster.cloud.members import numbered_names
 from gpucluster.cloud.providers import CloudProvider
 from gpucluster.errors import GpuClusterError, InputError, ReplacementError
@@ -48,7 +49,8 @@ _LOGIN = re.compile(r'module\.login\["([^"]+)"\]\.oci_core_instance\.')
 _CONTROLLER = re.compile(r"module\.controller\.oci_core_instance\.")
 _CONTROL_PLANE = re.compile(r"module\.oke\[0\]\.oci_containerengine_cluster\.")
 _NODE_POOL = re.compile(r'module\.oke\[0\]\.oci_containerengine_node_pool\.this\["([^"]+)"\]')
-_NETWORK = "oci_core_cluster_network."
+# What launches the members of a pool itself.
+_NETWORKS = ("oci_core_cluster_network.", "oci_core_compute_gpu_memory_cluster.")
 _CLUSTER = "oci_core_compute_cluster."
 # Reasons of a replacement that loses nothing: the resource was never complete, or the operator requested it by name.
 _HARMLESS = frozenset({"tainted", "requested"})
@@ -59,6 +61,7 @@ _ANOTHER_IMAGE = "another image would replace its boot volume, with everything o
 _KINDS = {
     "cluster_network": "a cluster network",
     "compute_cluster": "a compute cluster",
+    "gpu_memory_cluster": "a GPU memory cluster",
     "instances": "instances",
     "node_pool": "a node pool of Kubernetes Engine",
 }
@@ -155,7 +158,7 @@ def recreated_addresses(spec: ClusterSpec, nodes: Collection[str]) -> tuple[str,
     return tuple(
         f'module.pool["{pool}"].module.instance["{name}"].oci_core_instance.this'
         for pool, names in desired_names(spec).items()
-        if spec.pools[pool].kind != "cluster_network"
+        if not spec.pools[pool].launched_together
         for name in names
         if name in nodes
     )
@@ -312,15 +315,21 @@ def _lost(address: str, pool: str, desired: Sequence[str], present: Mapping[str,
     """The desired nodes of the pool that are lost with a resource."""
     if node := _NODE.search(address):
         return tuple(name for name in desired if name == node.group(1))
-    if _NETWORK in address or _CLUSTER in address:
+    if _CLUSTER in address or _of_network(address):
         placed = set(numbered_names(pool, present, desired).values())
         return tuple(name for name in desired if name in placed)
     return ()
 
 
+def _of_network(address: str) -> bool:
+    """Whether this launches the members of a pool itself."""
+    return any(network in address for network in _NETWORKS)
+
+
 def _what(address: str, pool: str, nodes: Sequence[str]) -> str:
-    if _NETWORK in address:
-        return f"the cluster network of pool {pool} with {', '.join(nodes)}"
+    if _of_network(address):
+        what = "cluster network" if _NETWORKS[0] in address else "GPU memory cluster"
+        return f"the {what} of pool {pool} with {', '.join(nodes)}"
     if _CLUSTER in address:
         return f"the compute cluster of pool {pool} with {', '.join(nodes)}"
     if _LOGIN.match(address):
@@ -514,8 +523,8 @@ class Resizing:
         """The existing cluster networks, by pool; Terraform recreates one that was deleted outside of it."""
         networks = {}
         for pool, output in outputs.pools.items() if outputs else ():
-            if output.cluster_network_id:
-                network = ClusterNetwork(self._cloud.access(), output.cluster_network_id, self._on_event)
+            if launched_together_id := output.launched_together_id:
+                network = launched_together(self._cloud.access(), launched_together_id, self._on_event)
                 if network.present() is not None:
                     networks[pool] = network
         return networks
@@ -523,8 +532,8 @@ class Resizing:
     def _loses_network(self, pool: str, plan: TerraformPlan) -> bool:
         """Whether the whole cluster network of a pool is removed, and its members with it."""
         desired = self._spec.pools.get(pool)
-        lost = {pool_of(address) for address in plan.lost(_NETWORK.rstrip("."))}
-        return desired is None or desired.kind != "cluster_network" or pool in lost
+        lost = {pool_of(address) for network in _NETWORKS for address in plan.lost(network.rstrip("."))}
+        return desired is None or not desired.launched_together or pool in lost
 
     def _drain(self, changes: Scaling, timeout: float) -> None:
         for pool, nodes in changes.pools.items():
@@ -559,7 +568,7 @@ class Resizing:
         if removed:
             network.remove(removed, count)
             return
-        touched = any(_NETWORK in change.address for change in plan.changes)
+        touched = any(_of_network(change.address) for change in plan.changes)
         if len(status.members) < status.size == count and not touched:
             network.refill(count)
 
@@ -569,7 +578,7 @@ def _present(spec: ClusterSpec, outputs: handover.Outputs | None, observed: Mapp
     present: dict[str, Mapping[str, str]] = {}
     desired = desired_names(spec)
     for pool, output in outputs.pools.items() if outputs else ():
-        if output.cluster_network_id:
+        if output.launched_together_id:
             members = observed[pool].members if pool in observed else {}
             present[pool] = {**members, **numbered_names(pool, members, desired.get(pool, ()))}
         else:

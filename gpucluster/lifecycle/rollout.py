@@ -162,9 +162,9 @@ class Rollouts:
         """The image of each present node of a pool, by the node's name."""
         output = outputs.pools[pool]
         members = output.instances
-        if output.cluster_network_id:
+        if launched_together := output.launched_together_id:
             names = handover.permanent_names(pool, self._spec.pools[pool])
-            members = self._pool_members().present(pool, output.cluster_network_id, names)
+            members = self._pool_members().present(pool, launched_together, names)
         sources = self._boot_volumes().sources(member.id for member in members)
         return {member.name: sources[member.id].image for member in members if member.id in sources}
 
@@ -371,7 +371,7 @@ class _PoolRollout:
         """Terminate and launch, where the cloud does not replace the boot volume in its place."""
         of, names = self._of, sorted(refused)
         why = "; ".join(f"{name}: {refused[name]}" for name in names)
-        network = bool(self._progress.deployment.outputs.pools[self._pool].cluster_network_id)
+        network = bool(self._progress.deployment.outputs.pools[self._pool].launched_together_id)
         elsewhere = [name for name in names if network and images[name] != self._record.target]
         if elsewhere or not self._request.replace_nodes:
             left = {name: image for name, image in self._record.changing.items() if name not in refused}

@@ -89,7 +89,7 @@ class LocalCloudStatus:
 # Kinds that a client creates; all others are created and deleted with these. A compartment outlives its cluster and
 # keeps nothing running.
 _OWNED = ("vcn", "subnet", "filesystem", "mounttarget", "instanceconfiguration", "computecluster", "instancepool",
-          "clusternetwork", "policy", "dynamicgroup")  # fmt: skip
+          "clusternetwork", "computegpumemorycluster", "policy", "dynamicgroup")  # fmt: skip
 
 
 def start(home: Path, on_event: Sink | None = None, *, engine: str = "podman") -> LocalCloudStatus:

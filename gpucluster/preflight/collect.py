@@ -126,13 +126,17 @@ class _Collector:
         shapes = {domain: self._begin(queries.shapes, domain) for domain in known}
         reserved = {item.name: item.reservation for item in machines if item.reservation}
         reservations = {name: self._begin(queries.reservation, ocid) for name, ocid in reserved.items()}
+        racks = {item.name: item.memory_fabric for item in machines if item.memory_fabric}
+        fabrics = {name: self._begin(queries.memory_fabric, ocid) for name, ocid in racks.items()}
         limits = {key: self._begin(queries.limit, key) for key in self._limits(machines)}
         bastions = network.access == "bastion"
         created = self._begin(queries.created, machines[0].domain, bastions=bastions) if machines else None
         largest = {(item.domain, item.shape): item for item in sorted(machines, key=lambda item: item.ocpus)}
         tenancy = str(self._access.config["tenancy"])
         capacity = {
-            key: self._begin(queries.capacity, item, tenancy) for key, item in largest.items() if not item.reservation
+            key: self._begin(queries.capacity, item, tenancy)
+            for key, item in largest.items()
+            if not (item.reservation or item.memory_fabric)
         }
         return replace(
             facts,
@@ -145,6 +149,7 @@ class _Collector:
             capacity=self._all(capacity, "capacity"),
             images=self._all(images, "image"),
             reservations=self._all(reservations, "reservation"),
+            memory_fabrics=self._all(fabrics, "memory fabric"),
             kubernetes_engine=self._end(engine, "kubernetes") if engine else None,
             created=self._end(created, "limits") if created else None,
             vcns=self._end(vcns, "overlap"),

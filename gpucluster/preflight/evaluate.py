@@ -27,6 +27,7 @@ CHECKS: tuple[Check, ...] = (
     machines.counted_resources,
     machines.capacity,
     machines.reservations,
+    machines.memory_fabrics,
     machines.gpus_of_this_machine,
     images.images,
     kubernetes.release,

@@ -180,6 +180,21 @@ class Reservation:
 
 
 @dataclass(frozen=True)
+class MemoryFabric:
+    """A GPU memory fabric.
+
+    Args:
+        available: the number of hosts that work and have no instance.
+        total: the number of all hosts.
+    """
+
+    state: str
+    health: str
+    available: int
+    total: int
+
+
+@dataclass(frozen=True)
 class FoundImage:
     """The image that the cloud has for a machine.
 
@@ -306,6 +321,7 @@ class Facts:
         capacity: by domain and shape.
         images: by machine (`controller`, `login` or a pool).
         reservations: by pool.
+        memory_fabrics: by pool.
         vcns: every network of the compartment; `vcn` is the existing one that the spec names.
         created: this cluster's storage and bastion, found by their tag.
         machine_gpus: of the machine that runs the local cloud, where instances get them.
@@ -326,6 +342,7 @@ class Facts:
     capacity: Mapping[tuple[str, str], Capacity | Unknown] = field(default_factory=dict)
     images: Mapping[str, FoundImage | Unknown] = field(default_factory=dict)
     reservations: Mapping[str, Reservation | Unknown] = field(default_factory=dict)
+    memory_fabrics: Mapping[str, MemoryFabric | Unknown] = field(default_factory=dict)
     vcns: tuple[Vcn, ...] | Unknown | None = None
     vcn: Vcn | Unknown | None = None
     subnets: Mapping[str, Subnet | Unknown] = field(default_factory=dict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpucluster import handover, shapes
 from gpucluster.handover.kubernetes import has_kubernetes_engine
@@ -35,6 +35,7 @@ class MachineGroup:
     most: int
     reservation: str | None = None
     login: bool = False
+    memory_fabric: str | None = None
 
     @property
     def place(self) -> str:
@@ -60,7 +61,8 @@ def machines(spec: ClusterSpec, domains: Sequence[str] = ()) -> tuple[MachineGro
     for name, pool in spec.pools.items():
         domain, reserved = pool.availability_domain or default, pool.capacity_reservation_id
         size = pool.ocpus or 0, pool.memory_gb or 0
-        groups.append(MachineGroup(name, pool.shape, *size, pool.image, domain, pool.count, pool.max_count, reserved))
+        group = MachineGroup(name, pool.shape, *size, pool.image, domain, pool.count, pool.max_count, reserved)
+        groups.append(replace(group, memory_fabric=pool.memory_fabric_id))
     return tuple(groups)
 
 

@@ -177,6 +177,9 @@ def _pools(stack: Stack, draft: Draft) -> None:
         draft.decide(pool, "the stack's queue has a name that no pool may have, and this is like it.", "queue")
     count = stack.number("node_count") or 0
     draft.put(f"{pool}.count", count, "node_count")
+    fabric, shape = stack.text("memory_fabric_id"), shapes.catalogue().get(stack.text("cluster_network_shape"))
+    if fabric and rdma and shape and shape.memory_fabric:
+        draft.put(f"{pool}.memory_fabric_id", fabric, "memory_fabric_id")
     if not rdma and shapes.catalogue().get(stack.text("instance_pool_shape"), shapes.get("VM.Standard.E5.Flex")).rdma:
         draft.put(f"{pool}.rdma", False, networked)
     if stack.given("queue"):

@@ -25,7 +25,7 @@ POOLS = 3
 #: The control for public keys of ssh.
 SSH_KEYS = "oci:core:ssh:publickey"
 FLEXIBLE = tuple(name for name, shape in shapes.catalogue().items() if shape.flex)
-#: Shapes of which `validate` accepts pools.
+#: Shapes of which a pool can be described: a rack needs the OCID of its memory fabric, for which there is no field.
 _SHAPES = tuple(name for name, shape in shapes.catalogue().items() if not shape.memory_fabric)
 
 Kind = Literal["text", "choice", "flag", "number", "list"]

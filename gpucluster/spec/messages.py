@@ -51,6 +51,11 @@ _PATTERNS = {
         "must be the OCID of a file system",
         "It begins with ocid1.filesystem.; for a mount target, set `server` to its address instead",
     ),
+    fields.MEMORY_FABRIC_PATTERN: (
+        "must be the OCID of a GPU memory fabric",
+        "It begins with ocid1.computegpumemoryfabric.; list them with: oci compute compute-gpu-memory-fabric list "
+        "--compartment-id TENANCY",
+    ),
     fields.RESERVATION_PATTERN: (
         "must be the OCID of a capacity reservation",
         "It begins with ocid1.capacityreservation.",

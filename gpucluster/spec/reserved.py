@@ -32,7 +32,7 @@ OWNED_SLURM_KEYS = _words(
     SelectTypeParameters SlurmUser SlurmctldAddr SlurmctldHost SlurmctldLogFile SlurmctldParameters SlurmctldPidFile
     SlurmctldPort SlurmdLogFile SlurmdParameters SlurmdPidFile SlurmdPort SlurmdSpoolDir SlurmdUser
     StateSaveLocation SuspendExcNodes SuspendExcParts SuspendProgram SuspendRate SuspendTime SuspendTimeout
-    TaskPlugin TopologyPlugin
+    SwitchType TaskPlugin TopologyPlugin
     """
 )
 

@@ -1,5 +1,5 @@
 output "cluster" {
-  description = "The created resources: the contract with the Python side. A change that breaks a reader raises contract_version. The members of a cluster network are not listed: their number may differ from Terraform's state, so they are queried when they are needed."
+  description = "The created resources: the contract with the Python side. A change that breaks a reader raises contract_version. The members of a cluster network and of a GPU memory cluster are not listed: their number may differ from Terraform's state, so they are queried when they are needed."
   value = {
     contract_version           = 2
     name                       = var.cluster_name
@@ -41,6 +41,7 @@ output "cluster" {
         instance_configuration_id = pool.instance_configuration_id
         compute_cluster_id        = pool.compute_cluster_id
         cluster_network_id        = pool.cluster_network_id
+        gpu_memory_cluster_id     = pool.gpu_memory_cluster_id
         instances                 = pool.instances
       }
     }

@@ -466,7 +466,7 @@ variable "origin" {
 }
 
 variable "pools" {
-  description = "Pools of compute nodes by name. kind is how a pool is built: cluster_network (permanent RDMA nodes), compute_cluster (RDMA nodes that are created and removed) or instances (no RDMA). count is the number of permanent nodes, max_count the number that the pool may grow to. node_names are the names of the permanent nodes that are created individually; a cluster network names its members itself. rdma_plugins are the agent plugins that are enabled when rdma is true, disabled_plugins those that are disabled. availability_domain is that of the pool; null means that of the cluster. baked_image_id is the OCID of the image from which elastic nodes are launched, ready to join; null means the image of the permanent nodes. platform are firmware settings of a bare metal shape: its type, NUMA nodes per socket (NPS0, NPS1, NPS2, NPS4) and simultaneous multi-threading. node_images are the OCIDs of the images of single nodes that Terraform creates, by name, while an image rolls through the pool; the others have that of the pool. launch_image_id is the image of new elastic nodes meanwhile, where none is baked. Boot volume and user_data are as for the controller."
+  description = "Pools of compute nodes by name. kind is how a pool is built: cluster_network (permanent RDMA nodes), gpu_memory_cluster (hosts of the rack memory_fabric_id), compute_cluster (RDMA nodes that are created and removed) or instances (no RDMA). count is the number of permanent nodes, max_count the number that the pool may grow to. node_names are the names of the permanent nodes that are created individually; a cluster network and a GPU memory cluster name their members themselves. rdma_plugins are the agent plugins that are enabled when rdma is true, disabled_plugins those that are disabled. availability_domain is that of the pool; null means that of the cluster. baked_image_id is the OCID of the image from which elastic nodes are launched, ready to join; null means the image of the permanent nodes. platform are firmware settings of a bare metal shape: its type, NUMA nodes per socket (NPS0, NPS1, NPS2, NPS4) and simultaneous multi-threading. node_images are the OCIDs of the images of single nodes that Terraform creates, by name, while an image rolls through the pool; the others have that of the pool. launch_image_id is the image of new elastic nodes meanwhile, where none is baked. Boot volume and user_data are as for the controller."
   type = map(object({
     kind                    = string
     shape                   = string
@@ -478,6 +478,7 @@ variable "pools" {
     boot_volume_gb          = number
     boot_volume_vpus_per_gb = number
     capacity_reservation_id = optional(string)
+    memory_fabric_id        = optional(string)
     rdma                    = bool
     rdma_plugins            = list(string)
     disabled_plugins        = optional(list(string), [])
@@ -501,8 +502,8 @@ variable "pools" {
   }
 
   validation {
-    condition     = alltrue([for name, pool in var.pools : contains(["cluster_network", "compute_cluster", "instances"], pool.kind)])
-    error_message = "pools: kind must be cluster_network, compute_cluster or instances."
+    condition     = alltrue([for name, pool in var.pools : contains(["cluster_network", "compute_cluster", "gpu_memory_cluster", "instances"], pool.kind)])
+    error_message = "pools: kind must be cluster_network, compute_cluster, gpu_memory_cluster or instances."
   }
 
   validation {
@@ -519,7 +520,7 @@ variable "pools" {
     # Another rule reports an invalid count.
     condition = alltrue([
       for name, pool in var.pools :
-      pool.kind == "cluster_network" || !contains(range(pool.max_count + 1), pool.count) || length(pool.node_names) == pool.count
+      contains(["cluster_network", "gpu_memory_cluster"], pool.kind) || !contains(range(pool.max_count + 1), pool.count) || length(pool.node_names) == pool.count
     ])
     error_message = "pools: the number of node_names must be count."
   }
@@ -538,8 +539,18 @@ variable "pools" {
   }
 
   validation {
+    condition     = alltrue([for name, pool in var.pools : pool.kind != "gpu_memory_cluster" || (pool.count == pool.max_count && pool.count > 0)])
+    error_message = "pools: a gpu_memory_cluster has permanent nodes only: count must be 1 or more, and max_count equal to it."
+  }
+
+  validation {
+    condition     = alltrue([for name, pool in var.pools : (pool.kind == "gpu_memory_cluster") == startswith(coalesce(pool.memory_fabric_id, "none"), "ocid1.computegpumemoryfabric.")])
+    error_message = "pools: memory_fabric_id must be the OCID of a GPU memory fabric, for kind gpu_memory_cluster alone: it begins with \"ocid1.computegpumemoryfabric.\"."
+  }
+
+  validation {
     condition     = alltrue([for name, pool in var.pools : pool.rdma == (pool.kind != "instances")])
-    error_message = "pools: rdma must be true for kind cluster_network and compute_cluster, and false for kind instances."
+    error_message = "pools: rdma must be true for kind cluster_network, compute_cluster and gpu_memory_cluster, and false for kind instances."
   }
 
   validation {

@@ -39,6 +39,7 @@ def pool(
         "elastic_nodes": elastic_nodes,
         "partition": partition or name,
         "rdma": bool(shape.rdma_devices),
+        "memory_fabric": shape.memory_fabric,
         "login_user": "debian",
         "nodes": list(nodes),
         "node": shapes.slurm_node(shape, 4, 32),

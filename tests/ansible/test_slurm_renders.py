@@ -57,6 +57,13 @@ def test_extra_config_goes_over_the_lines_of_the_role() -> None:
     assert (found["MessageTimeout"], found["SchedulerParameters"]) == ("60", "nohold_on_prolog_fail,bf_interval=30")
 
 
+def test_a_rack_gives_each_job_a_channel_and_other_clusters_have_no_such_line() -> None:
+    racks = [each for each, shape in zip(POOLS, SHAPES, strict=True) if shape.memory_fabric]
+    others = [each for each in POOLS if each not in racks]
+    assert settings(render(racks, emulated=False)["slurm.conf"])["SwitchType"] == "switch/nvidia_imex"
+    assert "SwitchType" not in settings(render(others, emulated=False)["slurm.conf"])
+
+
 @pytest.fixture(scope="module")
 def slurm() -> dict[str, Any]:
     """What the real Slurm reported."""

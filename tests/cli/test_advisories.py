@@ -22,9 +22,11 @@ def test_validate_warns(release: str, says: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", ["BM.GPU.GB200.4", "BM.GPU.GB200-v2.4", "BM.GPU.GB200-v3.4", "BM.GPU.GB300.4"])
-def test_validate_refuses_shapes_of_a_memory_fabric(shape: str, tmp_path: Path) -> None:
+def test_validate_accepts_shapes_of_a_memory_fabric_with_their_rack(shape: str, tmp_path: Path) -> None:
     file = tmp_path / "cluster.yml"
-    file.write_text(MINIMAL.replace("BM.GPU4.8", shape))
-    done = CliRunner().invoke(cli, ["validate", "--file", str(file)])
-    assert done.exit_code == 2
-    assert "GPU memory cluster" in done.output
+    fabric = "ocid1.computegpumemoryfabric.oc1.iad.exampleuniqueid"
+    for line, code in ((f", memory_fabric_id: {fabric}", 0), ("", 2)):
+        file.write_text(MINIMAL.replace("BM.GPU4.8", f"{shape}{line}"))
+        done = CliRunner().invoke(cli, ["validate", "--file", str(file)])
+        assert done.exit_code == code, done.output
+        assert ("memory_fabric_id" in done.output) is (code == 2)

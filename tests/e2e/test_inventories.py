@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
+from gpucluster.localcloud.compute import memory_fabrics
 from tests.doubles.nerdctl import bundle
 from tests.doubles.pyxis import packages as pyxis
 from tests.e2e import budget, containers_harness
@@ -38,11 +39,19 @@ def _enroot(site: Site) -> str:
     return f"software: {{mirror: mirror, versions: {{pyxis: {pyxis.VERSION}}}}}\n"
 
 
+def _rack(site: Site) -> str:
+    """Give the tenancy the rack that the inventory names."""
+    site.home.mkdir(parents=True, exist_ok=True)
+    (site.home / memory_fabrics.FILE).write_text('[{"name": "rack-1", "shape": "BM.GPU.GB200.4"}]')
+    return ""
+
+
 @pytest.mark.parametrize(
     ("name", "software", "hosts"),
     [
         ("elastic", _nothing, 2),
         ("private", _nothing, 5),
+        ("rack", _rack, 3),
         ("seed-001-single-node", _nerdctl, 2),
         ("seed-003-measurements", _enroot, 3),
     ],

@@ -92,6 +92,9 @@ def test_together_the_cases_have_every_type() -> None:
     cases = [json.loads(case.read_text()) for case in GOLDEN]
     # No golden case has it as long as files with `control_plane: oke` are refused.
     cases.append({**cases[0], "oke": {"node_pools": {"cpu": {}}}})
+    # Nor a rack, whose hosts no local cloud has by default.
+    rack = {"kind": "gpu_memory_cluster", "count": 2, "max_count": 2, "node_names": ["rack-1", "rack-2"]}
+    cases.append({**cases[0], "pools": {"rack": rack}})
     addresses = [each.address for case in cases for each in desired(case)]
     assert {kind for kind in ADOPTED if any(f"{kind}." in address for address in addresses)} == ADOPTED
     assert len(WANTED) == len({each.address for each in WANTED})

@@ -10,7 +10,7 @@ import yaml
 from gpucluster import shapes
 from gpucluster.handover.expectations import node_expectation
 from gpucluster.node_agent.checks import registry
-from gpucluster.node_agent.checks.expected import NodeExpectation
+from gpucluster.node_agent.checks.expected import IMEX, NodeExpectation
 from gpucluster.spec import ClusterSpec, loads
 from tests.spec import unbuilt_shapes
 
@@ -55,6 +55,16 @@ def test_a_node_with_eight_gpus() -> None:
     assert (found.gpu_pcie_width, found.dcgm, found.hardware_emulated) == (16, True, False)
     assert found.services == ("munge", "slurmd")
     assert found.mounts == ("/mnt/home", "/mnt/localdisk") if found.local_disk else ("/mnt/home",)
+
+
+@pytest.mark.parametrize(("scheduler", "others"), [("slurm", ("munge", "slurmd")), ("none", ())])
+def test_a_node_of_a_rack_runs_imex_and_no_fabric_manager(scheduler: str, others: tuple[str, ...]) -> None:
+    fabric = "ocid1.computegpumemoryfabric.oc1.iad.a"
+    rack = {"compute": {"shape": "BM.GPU.GB200.4", "count": 2, "memory_fabric_id": fabric}}
+    found = expected("BM.GPU.GB200.4", pools=rack, scheduler=scheduler)
+    assert (found.services, found.fabric_manager) == ((*others, IMEX), False)
+    assert IMEX not in expected("BM.GPU.GB200.4", pools=rack, scheduler=scheduler, emulated=True).services
+    assert IMEX not in expected("BM.GPU.H200.8").services
 
 
 def test_rdma_devices_are_expected_where_the_pool_uses_them() -> None:

@@ -102,6 +102,20 @@ def test_a_feature_has_its_right_and_no_other_spec_has_it(changes: dict[str, Any
     assert right not in _rights(plain.controller) + _rights(plain.controller_tenancy)
 
 
+def test_who_makes_a_rack_uses_the_fabrics_of_the_tenancy() -> None:
+    fabric = "ocid1.computegpumemoryfabric.oc1.iad.exampleuniqueid"
+    rack = {"rack": {"shape": "BM.GPU.GB200.4", "count": 18, "memory_fabric_id": fabric}}
+    wanted = _policies(_spec(pools=rack))
+    own = _rights(wanted.operator)
+    assert {"manage compute-gpu-memory-clusters", "manage compute-clusters", "manage instance-configurations"} <= set(
+        own
+    )
+    assert "use compute-gpu-memory-fabrics" in _rights(wanted.operator_tenancy)
+    assert wanted.controller == ()
+    plain = _policies(_spec(pools={"gpu": {"shape": "BM.GPU4.8", "count": 2}}))
+    assert not [right for right in _rights(plain.operator) + _rights(plain.operator_tenancy) if "memory" in right]
+
+
 def test_a_cluster_without_elastic_pools_reads_maintenance_only_if_it_is_asked_to() -> None:
     still = {"gpu": {"shape": "BM.GPU4.8", "count": 2}}
     plain = _policies(_spec(pools=still))

@@ -125,14 +125,25 @@ def restored(example: Path, scratch: Path) -> Iterator[Site]:
 
 def as_of_format_1(state: dict[str, Any]) -> dict[str, Any]:
     """A state of Terraform with the outputs that 0.1.0 stores. Those of a cluster that has nothing it does not know."""
-    added = {"cluster": ("standby", "state_volume_id"), "identity": ("release", "physical_hosts", "reported_hosts")}
+    added = {
+        "cluster": ("shares", "standby", "state_volume_id"),
+        "identity": ("release", "physical_hosts", "reported_hosts"),
+    }
     outputs = {}
     for name, left_out in added.items():
         output = state["outputs"][name]
         kept = {key: value for key, value in output["value"].items() if key not in left_out}
         kinds = {key: kind for key, kind in output["type"][1].items() if key not in left_out}
+        if name == "cluster":
+            kept["pools"] = {pool: _without_rack(values) for pool, values in kept["pools"].items()}
+            of_pools = {pool: ["object", _without_rack(of_pool)] for pool, (_, of_pool) in kinds["pools"][1].items()}
+            kinds["pools"] = ["object", of_pools]
         outputs[name] = {"value": {**kept, "contract_version": 1}, "type": ["object", kinds]}
     return {**state, "serial": state["serial"] + 1, "outputs": outputs}
+
+
+def _without_rack(pool: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in pool.items() if key != "gpu_memory_cluster_id"}
 
 
 def record(target: Path) -> None:

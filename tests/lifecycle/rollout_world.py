@@ -167,7 +167,7 @@ class World:
 
     def _deployment(self) -> Any:
         hosts = [SimpleNamespace(name=node.name, instance_id=node.id) for node in self.nodes.values()]
-        pools = {"cpu": SimpleNamespace(image_id=self.selected, cluster_network_id=None, instances=self._members())}
+        pools = {"cpu": SimpleNamespace(image_id=self.selected, launched_together_id=None, instances=self._members())}
         return SimpleNamespace(hosts=hosts, outputs=SimpleNamespace(pools=pools))
 
     def _members(self) -> Any:

@@ -185,6 +185,23 @@ def test_a_cluster_network_with_desired_nodes_is_guarded() -> None:
     ]
 
 
+def test_a_rack_with_desired_nodes_is_guarded_and_its_nodes_are_known_by_their_names() -> None:
+    fabric = "ocid1.computegpumemoryfabric.oc1.iad.a"
+    spec = spec_of(f"shape: BM.GPU.GB200.4, count: 2, memory_fabric_id: {fabric}")
+    rack = outputs_of(
+        kind="gpu_memory_cluster", shape="BM.GPU.GB200.4", cluster_network_id=None, gpu_memory_cluster_id="ocid1.rack"
+    )
+    assert rack.pools["compute"].launched_together_id == "ocid1.rack"
+    address = 'module.pool["compute"].oci_core_compute_gpu_memory_cluster.this[0]'
+    change = ResourceChange(address, "replace", "cannot_update", ("gpu_memory_fabric_id",))
+    assert found(spec, change, outputs=rack) == [
+        "the GPU memory cluster of pool compute with compute-1, compute-2: "
+        "gpu_memory_fabric_id can't be changed in place"
+    ]
+    assert found(spec, ResourceChange(address, "update"), outputs=rack) == []
+    assert not [each for each in recreated_addresses(spec, ["compute-1"]) if "compute" in each]
+
+
 def test_an_empty_cluster_network_may_go() -> None:
     assert found(PLAIN, ResourceChange(NETWORK, "delete"), present={"compute": {}}) == []
 

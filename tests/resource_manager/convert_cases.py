@@ -42,6 +42,10 @@ CASES: Mapping[str, Mapping[str, str]] = {
         marketplace_listing_id_GPU="ocid1.appcataloglisting.oc1..examplegpu",
         marketplace_listing_id_HPC="ocid1.appcataloglisting.oc1..examplehpc",
     ),
+    "3.1 of a rack": stack(
+        "3.1.0", slurm=True, cluster_network_shape="BM.GPU.GB200.4",
+        memory_fabric_id="ocid1.computegpumemoryfabric.oc1.iad.exampleuniqueid",
+    ),
     "3.1 on demand": stack("3.1.0", slurm=True, ondemand_partition=True, ondemand_partition_count=20, node_count=0),
     "3.1 without RDMA": stack(
         "3.1.0", slurm=True, rdma_enabled=False, instance_pool_custom_memory=True, instance_pool_memory=100,

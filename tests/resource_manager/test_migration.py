@@ -101,12 +101,15 @@ def test_values_of_another_type_are_told_all_at_once() -> None:
 
 
 @pytest.mark.parametrize("shape", ["BM.GPU.GB200.4", "BM.GPU.GB300.4"])
-def test_shapes_that_gpucluster_refuses_are_refused_with_their_variable(shape: str) -> None:
+def test_a_rack_needs_its_memory_fabric(shape: str) -> None:
+    fabric = "ocid1.computegpumemoryfabric.oc1.iad.exampleuniqueid"
     with pytest.raises(InputError) as caught:
         made(stack("3.1.0", cluster_network_shape=shape, slurm=True))
     said = str(caught.value)
     assert "nothing was written" in said
-    assert "(from cluster_network_shape, rdma_enabled)" in said
+    assert "pools.compute.memory_fabric_id: is missing" in said
+    text = made(stack("3.1.0", cluster_network_shape=shape, slurm=True, memory_fabric_id=fabric)).text
+    assert f"memory_fabric_id: {fabric}" in text
 
 
 @pytest.mark.parametrize("name", [name for name, variable in variables().items() if variable.secret])

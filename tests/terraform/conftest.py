@@ -39,6 +39,7 @@ COLLECTIONS = (
     "/20160918/instancePools",
     "/20160918/clusterNetworks",
     "/20160918/computeClusters",
+    "/20160918/computeGpuMemoryClusters",
     "/20171215/fileSystems",
     "/20171215/mountTargets",
     "/20171215/exports",

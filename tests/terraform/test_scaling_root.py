@@ -143,9 +143,9 @@ class Cluster:
         found: dict[str, str] = {}
         for pool, made in outputs.pools.items():
             nodes = made.instances
-            if made.cluster_network_id:
+            if launched_together := made.launched_together_id:
                 names = handover.permanent_names(pool, self.spec.pools[pool])
-                nodes = instances.members(pool, made.cluster_network_id, names, PATIENCE_S)
+                nodes = instances.members(pool, launched_together, names, PATIENCE_S)
             found |= {one.name: one.id for one in nodes}
         return found
 

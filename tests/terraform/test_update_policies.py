@@ -176,6 +176,7 @@ ROWS = (
 )
 # Keys that reach Terraform, and whose policy is proved elsewhere, or by more than a plan.
 ELSEWHERE = {
+    "pools.<name>.memory_fabric_id": "tests/terraform/test_tf_gpu_memory_clusters.py: planned for another rack",
     "name": "tests/handover/test_ownership.py: refused",
     "cloud.provider": "tests/lifecycle/test_locate.py: refused, as another compartment",
     "cloud.region": "tests/lifecycle/test_locate.py: refused",

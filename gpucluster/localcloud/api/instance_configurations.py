@@ -9,6 +9,7 @@ from gpucluster.localcloud.api.instances import launch_once
 from gpucluster.localcloud.api.kinds import ResourceKind
 from gpucluster.localcloud.compute import preemptible
 from gpucluster.localcloud.compute.image_catalogue import check_fits
+from gpucluster.localcloud.compute.memory_fabrics import MEMORY_CLUSTER
 from gpucluster.localcloud.compute.shape_config import check_platform, known_shape
 from gpucluster.localcloud.state.cloud import CloudState
 from gpucluster.localcloud.state.lifecycle_states import LifecycleState
@@ -51,6 +52,8 @@ def _check_shape(cloud: CloudState, launch: Json) -> None:
 def _configuration_unused(cloud: CloudState, configuration: Resource) -> None:
     if cloud.store.count("instancepool", {"instanceConfigurationId": configuration.id}):
         raise conflict(f"The Instance Configuration {configuration.id} is associated to one or more Instance Pools.")
+    if cloud.store.count(MEMORY_CLUSTER, {"instanceConfigurationId": configuration.id}):
+        raise conflict(f"The Instance Configuration {configuration.id} is associated to a GPU memory cluster.")
 
 
 def _configuration_summary(row: Resource) -> Json:
@@ -58,6 +61,8 @@ def _configuration_summary(row: Resource) -> Json:
 
 
 def _cluster_empty(cloud: CloudState, cluster: Resource) -> None:
+    for memory_cluster in cloud.store.find(MEMORY_CLUSTER, computeClusterId=cluster.id):
+        raise conflict(f"The compute cluster {cluster.id} still has the GPU memory cluster {memory_cluster.id}")
     for instance in cloud.store.find("instance"):
         if instance.hidden["compute_cluster"] == cluster.id:
             raise conflict(f"The compute cluster {cluster.id} still has the instance {instance.id}")

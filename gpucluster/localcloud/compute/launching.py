@@ -14,6 +14,7 @@ from gpucluster.localcloud.compute import addresses, capacity, machine_gpus, pla
 from gpucluster.localcloud.compute.capacity import check_reserved
 from gpucluster.localcloud.compute.image_catalogue import BASE_USER
 from gpucluster.localcloud.compute.launch_images import choose_image
+from gpucluster.localcloud.compute.memory_fabrics import DedicatedHost
 from gpucluster.localcloud.compute.shape_config import check_platform, known_shape, shape_config
 from gpucluster.localcloud.engine.protocol import mac_address
 from gpucluster.localcloud.state.cloud import CloudState, note_state
@@ -46,13 +47,21 @@ _VPUS, _DEFAULT_VPUS = range(10, 121, 10), 10
 _LABEL = re.compile(r"[A-Za-z]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?")
 
 
-def register(cloud: CloudState, details: Json, *, pool: str = "", compute_cluster: str = "") -> tuple[Resource, str]:
+def register(
+    cloud: CloudState,
+    details: Json,
+    *,
+    pool: str = "",
+    compute_cluster: str = "",
+    dedicated: DedicatedHost | None = None,
+) -> tuple[Resource, str]:
     """Check a launch and write its rows. Returns the instance (PROVISIONING) and the id of its work request.
 
     Args:
         details: LaunchInstanceDetails of the request.
-        pool: the instance pool that launches it, if any.
+        pool: the instance pool or GPU memory cluster that launches it, if any.
         compute_cluster: the value of the header opc-compute-cluster-id; a compute cluster in the body wins.
+        dedicated: the host that a GPU memory cluster has chosen.
     """
     required(details, "compartmentId", "availabilityDomain", "shape")
     cloud.compartment(details["compartmentId"])
@@ -61,6 +70,9 @@ def register(cloud: CloudState, details: Json, *, pool: str = "", compute_cluste
     if len(details.get("freeformTags") or {}) > tags.MOST:
         raise invalid(f"freeformTags has more than {tags.MOST} tags")
     check_namespaces(cloud, details.get("definedTags") or {})
+    if dedicated is None and known_shape(details["shape"]).memory_fabric:
+        # docs: "Creating GPU Memory Clusters"; the status of the refusal is not documented.
+        raise invalid(f"Instances of shape {details['shape']} can't be launched directly; use a GPU memory cluster")
     image = choose_image(cloud, details)
     check_platform(details["shape"], details.get("platformConfig"))
     preemptible.check_launch(details)
@@ -69,7 +81,7 @@ def register(cloud: CloudState, details: Json, *, pool: str = "", compute_cluste
     vnic_details: Json = {"subnetId": details.get("subnetId"), **(details.get("createVnicDetails") or {})}
     subnet = cloud.related("subnet", vnic_details["subnetId"])
     _check_admission(cloud, details, body)
-    host = capacity.host_of_launch(cloud, body["shape"], body["availabilityDomain"])
+    host = dedicated.id if dedicated else capacity.host_of_launch(cloud, body["shape"], body["availabilityDomain"])
     devices = machine_gpus.assign(cloud, body)
     body["shapeConfig"] = machine_gpus.describe(body["shapeConfig"], devices)
     instance = cloud.new("instance", body)
@@ -85,13 +97,17 @@ def register(cloud: CloudState, details: Json, *, pool: str = "", compute_cluste
         "compute_cluster": cluster,
         machine_gpus.MEMBER: devices,
         capacity.HOST: host,
-        placement.PLACE: placement.of_launch(cloud, body["shape"], host) if _has_rdma(cloud, pool, cluster) else {},
+        placement.PLACE: dedicated.place if dedicated else _place(cloud, body["shape"], host, pool, cluster),
     }
     hidden["work_request"] = cloud.begin_work("LaunchInstance", "instance", instance)
     instance.hidden = hidden
     note_state(instance)
     cloud.store.save(instance)
     return instance, hidden["work_request"]
+
+
+def _place(cloud: CloudState, shape: str, host: str, pool: str, compute_cluster: str) -> Json:
+    return placement.of_launch(cloud, shape, host) if _has_rdma(cloud, pool, compute_cluster) else {}
 
 
 def _has_rdma(cloud: CloudState, pool: str, compute_cluster: str) -> bool:

@@ -89,10 +89,11 @@ def document(place: Mapping[str, str], host: str) -> Json:
         "customerNetworkBlock": ("network_block", place.get("network_block", "")),
         **({"customerGpuMemoryFabric": ("memory_fabric", fabric)} if (fabric := place.get("memory_fabric")) else {}),
     }
-    return {"rdmaTopologyData": {key: _ocid(kind, name) for key, (kind, name) in names.items()}}
+    return {"rdmaTopologyData": {key: ocid(kind, name) for key, (kind, name) in names.items()}}
 
 
-def _ocid(kind: str, name: str) -> str:
+def ocid(kind: str, name: str) -> str:
+    """The OCID that stands for a name of the file."""
     return f"ocid1.{_KINDS[kind]}.oc1.local.{_hash(name)}"
 
 

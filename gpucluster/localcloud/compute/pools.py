@@ -27,7 +27,8 @@ def members(cloud: CloudState, pool_id: str) -> list[Resource]:
     return [row for row in cloud.store.find("instance") if row.hidden["pool"] == pool_id]
 
 
-def _alive(cloud: CloudState, pool_id: str) -> list[Resource]:
+def alive(cloud: CloudState, pool_id: str) -> list[Resource]:
+    """The members of a pool that are not in termination, oldest first."""
     return [row for row in members(cloud, pool_id) if row.state != LifecycleState.TERMINATING]
 
 
@@ -77,7 +78,7 @@ def _settle(cloud: CloudState, pool_id: str, errors: list[str], *, first: bool) 
         if first and errors:
             state = LifecycleState.TERMINATING
             set_pool_state(cloud, pool_id, state)
-        elif state != LifecycleState.TERMINATING and (errors or len(_alive(cloud, pool_id)) >= int(pool.body["size"])):
+        elif state != LifecycleState.TERMINATING and (errors or len(alive(cloud, pool_id)) >= int(pool.body["size"])):
             state = LifecycleState.RUNNING
             set_pool_state(cloud, pool_id, state)
             _end_work(cloud, pool_id, errors)
@@ -94,7 +95,7 @@ def _grow(cloud: CloudState, pool: Resource) -> list[str]:
     """Register and boot the missing members, several at a time. Returns the errors of those that do not run."""
     errors: list[str] = []
     with cloud.store.transaction():
-        for _ in range(int(pool.body["size"]) - len(_alive(cloud, pool.id))):
+        for _ in range(int(pool.body["size"]) - len(alive(cloud, pool.id))):
             try:
                 with cloud.store.transaction():
                     launching.register(cloud, _details(cloud, pool), pool=pool.id)
@@ -105,11 +106,12 @@ def _grow(cloud: CloudState, pool: Resource) -> list[str]:
     wait([lifecycle.start_launch(cloud, row.id) for row in fresh])
     for row in fresh:
         if cloud.get("instance", row.id).gone_at is not None:
-            errors += _launch_errors(cloud, row)
+            errors += launch_errors(cloud, row)
     return errors
 
 
-def _launch_errors(cloud: CloudState, instance: Resource) -> list[str]:
+def launch_errors(cloud: CloudState, instance: Resource) -> list[str]:
+    """Why an instance was not launched, with its name."""
     request = cloud.store.get("coreservicesworkrequest", instance.hidden["work_request"])
     errors = request.hidden["errors"] if request else []
     return [f"{instance.body['displayName']}: {entry['message']}" for entry in errors]
@@ -126,7 +128,7 @@ def _shrink(cloud: CloudState, pool: Resource) -> None:
             alive.remove(chosen)
             lifecycle.mark_terminating(cloud, chosen)
             ending.append(chosen)
-    _await_termination(cloud, ending)
+    await_termination(cloud, ending)
 
 
 def next_to_terminate(alive: list[Resource]) -> Resource:
@@ -142,7 +144,7 @@ def _terminate_all(cloud: CloudState, pool_id: str, errors: list[str]) -> None:
         for row in everyone:
             if row.state != LifecycleState.TERMINATING:
                 lifecycle.mark_terminating(cloud, row)
-    _await_termination(cloud, everyone)
+    await_termination(cloud, everyone)
     left = members(cloud, pool_id)
     if left and cloud.closing.is_set():
         return  # the next start of the server goes on
@@ -155,7 +157,8 @@ def _terminate_all(cloud: CloudState, pool_id: str, errors: list[str]) -> None:
         _end_work(cloud, pool_id, errors)
 
 
-def _await_termination(cloud: CloudState, ending: list[Resource]) -> None:
+def await_termination(cloud: CloudState, ending: list[Resource]) -> None:
+    """Terminate instances that are TERMINATING, several at a time."""
     wait([lifecycle.start_termination(cloud, row.id) for row in ending])
 
 
@@ -165,7 +168,7 @@ def member_lost(cloud: CloudState, pool_id: str) -> None:
         pool = cloud.store.get("instancepool", pool_id)
         if pool is None or pool.gone_at is not None or pool.state != LifecycleState.RUNNING:
             return
-        if len(_alive(cloud, pool_id)) >= int(pool.body["size"]):
+        if len(alive(cloud, pool_id)) >= int(pool.body["size"]):
             return
         set_pool_state(cloud, pool_id, LifecycleState.SCALING)
     cloud.coordinate(f"refill {pool_id}", lambda: converge(cloud, pool_id))

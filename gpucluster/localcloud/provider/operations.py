@@ -260,6 +260,8 @@ class ResourceOperator:
         if not targets:
             return
         began = time.monotonic()
+        if kind.work_requests and reply and "opc-work-request-id" in reply.headers:
+            self._wait_for_work(kind, reply, targets, began + limit)
         pause = _FIRST_POLL
         while True:
             state = self._state(kind, ocid, unseen_ok=not deleting and time.monotonic() - began < _EVENTUAL)
@@ -271,6 +273,19 @@ class ResourceOperator:
                 expected = " or ".join(sorted(targets))
                 was = f"(last state: '{state}', timeout: {limit:.0f}s)"
                 raise ServiceError(0, "Timeout", f"timeout while waiting for state to become '{expected}' {was}")
+            time.sleep(pause)
+            pause = min(pause * _POLL_GROWTH, _LONGEST_POLL)
+
+    def _wait_for_work(self, kind: ManagedResource, reply: RestReply, targets: set[str], deadline: float) -> None:
+        """Wait until the work request of a reply has ended well."""
+        pause = _FIRST_POLL
+        while (status := self.client.call("GET", _work_request(kind, reply)).body["status"]) != "SUCCEEDED":
+            if status not in ("ACCEPTED", "IN_PROGRESS"):
+                raise self._failure(kind, status, targets, reply)
+            if time.monotonic() > deadline:
+                raise ServiceError(
+                    0, "Timeout", f"timeout while waiting for the work request (last status: '{status}')"
+                )
             time.sleep(pause)
             pause = min(pause * _POLL_GROWTH, _LONGEST_POLL)
 

@@ -112,6 +112,7 @@ class ManagedResource:
         collection: where it is created, if that is not `path`; with {attributes}.
         id_template: Terraform's id, made from attributes, of a resource without an OCID: its path below `path`.
         delete_query: parameter of the delete -> attribute.
+        work_requests: a create or update ends when its work request does.
         update_whole: an update sends every value that is set, and not only those that differ.
     """
 
@@ -131,6 +132,7 @@ class ManagedResource:
     collection: str = ""
     id_template: str = ""
     update_whole: bool = False
+    work_requests: bool = False
     delete_query: Mapping[str, str] = field(default_factory=dict)
 
     def forces_replacement(self, path: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
@@ -226,6 +228,7 @@ def catalogue() -> ProviderCatalogue:
             collection=entry.get("collection", entry["path"]),
             id_template=entry.get("id", ""),
             update_whole=entry.get("update_whole", False),
+            work_requests=entry.get("work_requests", False),
             delete_query=entry.get("delete_query", {}),
         )
         for name, entry in calls["resources"].items()

@@ -25,6 +25,8 @@ from gpucluster.localcloud.api import (
     console,
     container_engine,
     file_storage,
+    gpu_memory_clusters,
+    gpu_memory_fabrics,
     identity,
     images,
     instance_configurations,
@@ -56,7 +58,7 @@ _THREADS = 8
 _SHOW_STATES = frozenset(
     {
         "GetInstance", "ListInstances", "ListInstancePoolInstances", "ListClusterNetworkInstances", "GetCluster",
-        "ListClusters",
+        "ListClusters", "ListComputeGpuMemoryClusterInstances",
     }
 )  # fmt: skip
 _MAX_BODY = 2 * 1024 * 1024
@@ -69,7 +71,8 @@ def all_routes(cloud: CloudState) -> list[ApiRoute]:
     services = (
         network, vnics, block_volumes, instances, maintenance_events, console, images, app_catalog, shapes,
         capacity_reservations,
-        instance_configurations, instance_pools, file_storage, identity, bastions, limits,
+        instance_configurations, instance_pools, gpu_memory_fabrics, gpu_memory_clusters, file_storage, identity,
+        bastions, limits,
         container_engine, node_pools,
     )  # fmt: skip
     return [route for service in services for route in service.routes(cloud)]

@@ -11,7 +11,7 @@ from gpucluster import process
 from gpucluster.errors import LockedError
 from gpucluster.localcloud.auth.credentials import bootstrap
 from gpucluster.localcloud.auth.instance_principals import PrincipalAuthority
-from gpucluster.localcloud.compute import pools
+from gpucluster.localcloud.compute import memory_clusters, pools
 from gpucluster.localcloud.engine.null_engine import NullEngine
 from gpucluster.localcloud.engine.process_engine import ProcessEngine
 from gpucluster.localcloud.engine.protocol import Engine
@@ -62,7 +62,9 @@ def open_cloud(home: Path, engine: Engine, authority: PrincipalAuthority) -> Clo
     store = ResourceStore(home / "cloud.db")
     cloud = CloudState(home, store, engine, bootstrap(home, store, authority.read_token), Faults(home))
     cloud.node_folders = lambda: nodes.folders(home)
-    cloud.member_lost = lambda pool: pools.member_lost(cloud, pool)
+    cloud.member_lost = lambda owner: (memory_clusters if memory_clusters.owns(owner) else pools).member_lost(
+        cloud, owner
+    )
     return cloud
 
 

@@ -21,7 +21,7 @@ from gpucluster.localcloud.api import (
     network,
     node_pools,
 )
-from gpucluster.localcloud.compute import addresses, custom_images, lifecycle, pools
+from gpucluster.localcloud.compute import addresses, custom_images, lifecycle, memory_clusters, memory_fabrics, pools
 from gpucluster.localcloud.compute.addresses import engine_networks
 from gpucluster.localcloud.engine.protocol import RunState
 from gpucluster.localcloud.state.cloud import CloudState, log
@@ -64,9 +64,16 @@ def recover(cloud: CloudState) -> None:
     node_pools.recover(cloud)
     for instance in cloud.store.find("instance"):
         _recover_instance(cloud, instance, states.get(instance.hidden["name"], RunState.ABSENT))
+    _continue_pools(cloud)
+
+
+def _continue_pools(cloud: CloudState) -> None:
     for pool in cloud.store.find("instancepool"):
         if pool.state in pools.BUSY:
             cloud.coordinate(f"pool {pool.id}", partial(pools.converge, cloud, pool.id))
+    for cluster in cloud.store.find(memory_fabrics.MEMORY_CLUSTER):
+        if cluster.state in memory_clusters.BUSY:
+            cloud.coordinate(f"memory cluster {cluster.id}", partial(memory_clusters.converge, cloud, cluster.id))
 
 
 def _finish_creates_and_deletes(cloud: CloudState) -> None:

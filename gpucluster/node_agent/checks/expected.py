@@ -21,6 +21,10 @@ class Damaged(Exception):
     """The file does not state what a host should have; the message has the reason."""
 
 
+#: The service of hosts that share an NVLink fabric with others: among `services` there, and on no other host.
+IMEX = "nvidia-imex"
+
+
 @dataclass(frozen=True)
 class NodeExpectation:
     """What a host should have.

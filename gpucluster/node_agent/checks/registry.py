@@ -16,7 +16,7 @@ from gpucluster.node_agent.checks.collect import kernel_log as collect_kernel_lo
 from gpucluster.node_agent.checks.collect import mig as collect_mig
 from gpucluster.node_agent.checks.collect import rdma as collect_rdma
 from gpucluster.node_agent.checks.collect.place import Collector
-from gpucluster.node_agent.checks.expected import NodeExpectation
+from gpucluster.node_agent.checks.expected import IMEX, NodeExpectation
 from gpucluster.node_agent.checks.judges import dcgm, driver, gpu, host, mig, rdma, xids
 from gpucluster.node_agent.checks.model import Check, CheckOutcome, Measurements, Profile, Reaction, Scope
 
@@ -122,6 +122,11 @@ def _nvlinks(expected: NodeExpectation) -> str:
 
 def _fabric(expected: NodeExpectation) -> str:
     return _card(expected) or ("" if expected.fabric_manager else "the shape needs no fabric manager")
+
+
+def _joins_fabric(expected: NodeExpectation) -> str:
+    joins = expected.fabric_manager or IMEX in expected.services
+    return _card(expected) or ("" if joins else "the GPUs of the shape join no NVLink fabric")
 
 
 def _width(expected: NodeExpectation) -> str:
@@ -260,7 +265,8 @@ _GPU = (
     ),
     _check(
         "gpu_fabric", "GPUs that have joined the NVLink fabric", "nvidia_smi", gpu.fabric,
-        when=_WITH_JOBS, applies=_fabric, drain=True, reboot=True, remedy="Restart nvidia-fabricmanager, then the host",
+        when=_WITH_JOBS, applies=_joins_fabric, drain=True, reboot=True,
+        remedy="Restart nvidia-fabricmanager where it is installed, then the host",
     ),
     _check(
         "fabric_manager", "NVIDIA's fabric manager runs", "fabric_manager", host.fabric_manager,

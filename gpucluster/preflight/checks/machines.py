@@ -117,7 +117,7 @@ def capacity(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
         return
     missing: defaultdict[tuple[str, str], int] = defaultdict(int)
     for machine in _machines(spec, facts):
-        if not machine.reservation:
+        if not (machine.reservation or machine.memory_fabric):
             missing[machine.domain, machine.shape] += requirements.still_missing(machine, _instances(facts))
     for (domain, shape), count in missing.items():
         fact = facts.capacity.get((domain, shape))
@@ -187,6 +187,33 @@ def reservations(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
             left = fact.left.get(machine.shape, 0)
             reason = f"{name} has {left} of {machine.shape} left, and {count} are to be launched"
             yield Finding("warning", "reservation", reason, "Enlarge it, or lower count")
+
+
+#: States in which OCI allows no new GPU memory cluster, and changes none (docs: "GPU Memory Fabric States").
+_UNUSABLE = ("PROVISIONING", "UNAVAILABLE", "DEGRADED")
+
+
+def memory_fabrics(spec: ClusterSpec, facts: Facts) -> Iterator[Finding]:
+    """A rack works, and has hosts enough for the nodes that are still to be launched."""
+    for machine in _machines(spec, facts):
+        fact = facts.memory_fabrics.get(machine.name)
+        if fact is None:
+            continue
+        name = f"{machine.place}: the GPU memory fabric {machine.memory_fabric}"
+        if isinstance(fact, Unknown):
+            if fact.refused:
+                reason = f"{name} does not exist, or this user may not see it"
+                yield Finding("error", "memory fabric", reason, fact.action)
+            continue
+        count = 0 if isinstance(facts.instances, Unknown) else requirements.still_missing(machine, _instances(facts))
+        if count and fact.state in _UNUSABLE:
+            action = "Wait until Oracle has repaired it, or name another one"
+            yield Finding("error", "memory fabric", f"{name} is {fact.state}", action)
+        elif fact.available < count:
+            reason = f"{name} has {fact.available} of {fact.total} hosts available, and {count} are to be launched"
+            yield Finding("error", "memory fabric", reason, "Lower count, or name another one")
+        elif fact.health != "HEALTHY":
+            yield Finding("warning", "memory fabric", f"{name} is {fact.health}", "Ask Oracle for its repair")
 
 
 def names(spec: ClusterSpec, _facts: Facts) -> Iterator[Finding]:

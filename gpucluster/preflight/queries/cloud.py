@@ -23,6 +23,7 @@ from gpucluster.preflight.facts import (
     KubernetesEngine,
     Limit,
     LimitKey,
+    MemoryFabric,
     Reservation,
     Subnet,
     Unknown,
@@ -178,6 +179,17 @@ class CloudQueries:
 
         what, allow = f"the capacity reservation {ocid}", f"read compute-capacity-reservations {self._here}"
         return self._client.query("reservation", what, allow, read)
+
+    def memory_fabric(self, ocid: str) -> MemoryFabric | Unknown:
+        """A GPU memory fabric, which is in the tenancy's root compartment."""
+
+        def read() -> MemoryFabric:
+            result = self._compute.get_compute_gpu_memory_fabric(ocid).data
+            available, total = int(result.available_host_count or 0), int(result.total_host_count or 0)
+            return MemoryFabric(str(result.lifecycle_state), str(result.fabric_health), available, total)
+
+        what, allow = f"the GPU memory fabric {ocid}", "use compute-gpu-memory-fabrics in tenancy"
+        return self._client.query("memory fabric", what, allow, read)
 
     def image(self, machine: MachineGroup) -> FoundImage | Unknown:
         """The image of a machine."""

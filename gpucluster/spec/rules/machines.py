@@ -13,8 +13,7 @@ from gpucluster.spec.rules.images import check_image
 from gpucluster.text import count
 
 RULES = (
-    "Shapes of GB200 and GB300 are refused: OCI launches them in a GPU memory cluster only, which gpucluster does not "
-    "make.",
+    "Shapes of GB200 and GB300 are for pools: OCI launches them in a GPU memory cluster only.",
     "A flexible shape (`...Flex`) needs `ocpus` and `memory_gb`, any other refuses them.",
     "`controller.state_volume_gb` needs `scheduler: slurm`.",
     "`controller.standby` needs `controller.state_volume_gb`, and with it `scheduler: slurm`.",
@@ -61,12 +60,9 @@ def check_machine(context: RuleContext, path: Path, machine: Mapping[str, Any]) 
     shape = shapes.catalogue().get(name)
     if shape is None:
         context.error((*path, "shape"), f"unknown shape {shown(name)}", shapes.hint_for_unknown(name))
-    elif shape.memory_fabric:
-        message = (
-            f"{name} can't be used yet: its hosts share an NVLink fabric, and OCI launches them in a GPU memory "
-            "cluster only, which gpucluster does not make"
-        )
-        context.error((*path, "shape"), message, "Choose another shape, such as BM.GPU.B200.8")
+    elif shape.memory_fabric and path[0] != "pools":
+        message = f"{name} is for pools only: OCI launches its hosts in a GPU memory cluster"
+        context.error((*path, "shape"), message, "Choose another shape, such as VM.Standard.E5.Flex")
     elif shape.flex_limits is None:
         for key in ("ocpus", "memory_gb"):
             if machine.get(key) is not None:

@@ -26,6 +26,7 @@ def check_nodes(context: RuleContext, name: str, pool: Mapping[str, Any]) -> Non
     if shape is not None:
         _check_rdma(context, path, pool, shape)
         _check_platform(context, (*path, "platform"), pool.get("platform"), shape)
+        _check_memory_fabric(context, path, pool, shape)
     if pool.get("preemptible") is True:
         _check_preemptible(context, (*path, "preemptible"), pool, shape)
 
@@ -95,6 +96,39 @@ def _check_rdma(context: RuleContext, path: Path, pool: Mapping[str, Any], shape
     elif not rdma_interfaces(shape.name):
         message = f"the names of the RDMA interfaces of {shape.name} are not known"
         context.error(addressing, message, "Write plugin, and use an image with the Oracle Cloud Agent")
+
+
+def _check_memory_fabric(context: RuleContext, path: Path, pool: Mapping[str, Any], shape: shapes.Shape) -> None:
+    """What a pool needs whose hosts share an NVLink fabric, and what OCI excludes for it (docs: "Creating GPU Memory
+    Clusters")."""
+    fabric = pool.get("memory_fabric_id")
+    if not shape.memory_fabric:
+        if fabric is not None:
+            message = f"has no meaning for {shape.name}, whose hosts share no NVLink fabric"
+            context.error((*path, "memory_fabric_id"), message, "Delete the line", key=True)
+        return
+    if fabric is None and not context.written((*path, "memory_fabric_id")):
+        message = f"is missing: OCI launches {shape.name} on the hosts of one GPU memory fabric"
+        hint = (
+            "Write its OCID. Those of your tenancy: oci compute compute-gpu-memory-fabric list --compartment-id TENANCY"
+        )
+        context.error((*path, "memory_fabric_id"), message, hint)
+    if context.data.get("scheduler", "slurm") == "kubernetes":
+        message = f"with Kubernetes, {shape.name} can't be used: nothing gives pods the channels of its NVLink fabric"
+        context.error((*path, "shape"), message, "Use `scheduler: slurm`, or another shape, such as BM.GPU.B200.8")
+    count, most = pool.get("count"), pool.get("max_count")
+    if isinstance(count, int) and isinstance(most, int) and most > count:
+        message = f"OCI has no elastic nodes of {shape.name}: its hosts are launched together, in one rack"
+        context.error((*path, "max_count"), message, "Write the number of nodes as count, and delete max_count")
+    if isinstance(count, int) and count > shapes.MEMORY_FABRIC_HOSTS:
+        message = f"a rack of {shape.name} has {shapes.MEMORY_FABRIC_HOSTS} hosts, and a pool is one rack; got {count}"
+        context.error((*path, "count"), message, "Make a pool of each rack; pools may share a partition")
+    if pool.get("rdma") is False:
+        message = f"{shape.name} is always in a compute cluster, which is an RDMA network"
+        context.error((*path, "rdma"), message, "Delete the line")
+    if pool.get("capacity_reservation_id"):
+        message = f"the hosts of {shape.name} are those of its memory fabric: no reservation has them"
+        context.error((*path, "capacity_reservation_id"), message, "Delete the line")
 
 
 def _check_preemptible(context: RuleContext, path: Path, pool: Mapping[str, Any], shape: shapes.Shape | None) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from gpucluster.shapes import MEMORY_FABRIC_HOSTS
 from gpucluster.spec.document import Path
 from gpucluster.spec.messages import shown
 from gpucluster.spec.reserved import RESERVED_POOL_NAMES
@@ -21,6 +22,8 @@ RULES = (
     "`max_count` is at least `count`, and not 0.",
     "The shape, `rdma` and the counts decide which OCI resource contains the nodes of a pool: with RDMA and "
     "`max_count` above `count` a compute cluster, with RDMA otherwise a cluster network, without RDMA neither.",
+    f"A pool of GB200 or GB300 is a GPU memory cluster: one rack of {MEMORY_FABRIC_HOSTS} hosts, with "
+    "`memory_fabric_id`, without elastic nodes, and not with Kubernetes.",
     "`rdma: true` and `rdma_addressing: cloud-init` are for shapes with RDMA, the latter for those with known names of "
     "the RDMA interfaces; `platform` is for bare metal.",
     "`removed_nodes` lists names of the pool's own permanent nodes, `<pool>-<n>`, each once.",

@@ -25,6 +25,7 @@ VCN_PATTERN = r"^ocid1\.vcn" + _OCID_REST
 SUBNET_PATTERN = r"^ocid1\.subnet" + _OCID_REST
 FILE_SYSTEM_PATTERN = r"^ocid1\.filesystem" + _OCID_REST
 LISTING_PATTERN = r"^ocid1\.appcataloglisting" + _OCID_REST
+MEMORY_FABRIC_PATTERN = r"^ocid1\.computegpumemoryfabric" + _OCID_REST
 RESERVATION_PATTERN = r"^ocid1\.capacityreservation" + _OCID_REST
 SLURM_CLUSTER_PATTERN = r"^[a-z][a-z0-9_-]{0,39}$"
 # Slurm writes names of accounts and QOS in small letters, and descriptions as well.

@@ -11,6 +11,7 @@ from gpucluster import mig, shapes
 from gpucluster.node_agent.rules import mig as mig_rules
 from gpucluster.spec.sections.fields import (
     IMAGE_PATTERN,
+    MEMORY_FABRIC_PATTERN,
     POOL_NAME_PATTERN,
     RESERVATION_PATTERN,
     TITLE_PATTERN,
@@ -29,7 +30,7 @@ from gpucluster.spec.sections.fields import (
 #: Of the controller and of login nodes, where the file names none.
 CONTROLLER_SHAPE = "VM.Standard.E5.Flex"
 
-PoolKind = Literal["cluster_network", "compute_cluster", "instances", "node_pool"]
+PoolKind = Literal["cluster_network", "compute_cluster", "gpu_memory_cluster", "instances", "node_pool"]
 
 
 class Image(SpecPart):
@@ -249,6 +250,12 @@ class PoolSpec(Machine):
         description="OCID of a capacity reservation from which the nodes are launched.",
         examples=["ocid1.capacityreservation.oc1.iad.exampleuniqueid"],
     )
+    memory_fabric_id: str | None = Field(
+        default=None,
+        pattern=MEMORY_FABRIC_PATTERN,
+        description="OCID of the GPU memory fabric, the rack, that the pool is in. For shapes of GB200 and GB300.",
+        examples=["ocid1.computegpumemoryfabric.oc1.iad.exampleuniqueid"],
+    )
     preemptible: bool = Field(
         default=False,
         description="Whether its nodes are preemptible instances, at half the price: OCI ends them whenever it needs "
@@ -291,6 +298,11 @@ class PoolSpec(Machine):
         return tuple(parts)
 
     @property
+    def launched_together(self) -> bool:
+        """Whether OCI launches and names its permanent nodes, which Terraform knows by their number alone."""
+        return self.kind in ("cluster_network", "gpu_memory_cluster")
+
+    @property
     def elastic(self) -> bool:
         """Whether some of its nodes exist only while jobs need them."""
         return self.max_count > self.count
@@ -306,10 +318,13 @@ class PoolSpec(Machine):
 
         Members of a compute cluster are launched one by one, so elastic RDMA pools need one (also while they are
         empty); a cluster network is for pools with permanent nodes only. Without RDMA neither is needed. A node pool
-        belongs to Kubernetes Engine, which makes its nodes.
+        belongs to Kubernetes Engine, which makes its nodes. Hosts of a GPU memory fabric are launched in a GPU memory
+        cluster only.
         """
         if self.managed:
             return "node_pool"
+        if self.hardware.memory_fabric:
+            return "gpu_memory_cluster"
         if not self.uses_rdma:
             return "instances"
         return "cluster_network" if self.count and not self.elastic else "compute_cluster"

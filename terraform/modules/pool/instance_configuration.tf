@@ -14,7 +14,7 @@ resource "oci_core_instance_configuration" "this" {
       availability_domain     = var.availability_domain
       capacity_reservation_id = var.pool.capacity_reservation_id
       compartment_id          = local.launch_compartment_id
-      compute_cluster_id      = local.compute_cluster_id
+      compute_cluster_id      = local.has_memory_cluster ? null : local.compute_cluster_id # the GPU memory cluster names it
       defined_tags            = local.launch_tags
       freeform_tags           = var.freeform_tags
       shape                   = var.pool.shape

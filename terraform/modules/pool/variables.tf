@@ -78,6 +78,7 @@ variable "pool" {
     boot_volume_gb          = number
     boot_volume_vpus_per_gb = number
     capacity_reservation_id = optional(string)
+    memory_fabric_id        = optional(string)
     platform = optional(object({
       type                  = string
       numa_nodes_per_socket = optional(string)

@@ -90,6 +90,42 @@ def test_a_create_that_fails_late_tells_why_and_leaves_its_trace() -> None:
     assert str(caught.value).startswith("Work Request error \n")
 
 
+RACK = catalogue().resources["oci_core_compute_gpu_memory_cluster"]
+
+
+def _rack(size: int) -> dict[str, Any]:
+    return {"id": "rack", "lifecycleState": "ACTIVE", "size": size}
+
+
+def test_the_work_request_of_a_gpu_memory_cluster_is_waited_for() -> None:
+    script = Script(
+        POST_computeGpuMemoryClusters=[_rack(2)],
+        GET_wr=[{"status": "ACCEPTED"}, {"status": "IN_PROGRESS"}, {"status": "SUCCEEDED"}],
+        GET_rack=[_rack(2)],
+    )
+    made = ResourceOperator(script).create(RACK, {"size": "2"})
+    assert made["size"] == "2"
+    assert [name for name, *_ in script.calls].count("GET wr") == 3
+    assert script.calls[0][1] == {"size": 2}
+
+
+def test_a_gpu_memory_cluster_that_lacks_instances_is_an_error_though_it_is_active() -> None:
+    script = Script(
+        POST_computeGpuMemoryClusters=[_rack(2)],
+        GET_wr=[{"status": "FAILED"}],
+        GET_errors=[[{"message": "Out of host capacity."}]],
+        GET_rack=[_rack(1)],
+    )
+    with pytest.raises(TaintedCreate, match=r"entity: computegpumemorycluster, .*Message: Out of host capacity\."):
+        ResourceOperator(script).create(RACK, {"size": "2"})
+
+
+def test_a_work_request_that_does_not_end_is_given_up() -> None:
+    script = Script(POST_computeGpuMemoryClusters=[_rack(2)], GET_wr=[{"status": "IN_PROGRESS"}])
+    with pytest.raises(TaintedCreate, match=r"timeout while waiting for the work request .*'IN_PROGRESS'"):
+        ResourceOperator(script).create(RACK, {"timeouts": {"create": "0.05s"}})
+
+
 def test_without_a_work_request_the_unexpected_state_is_told() -> None:
     script = Script(POST_vcns=[_vcn("PROVISIONING")], GET_vcn=[_vcn("FAILED")], GET_errors=[[]])
     with pytest.raises(

@@ -6,11 +6,13 @@ Each measurement of each check is taken away, and each value of nvidia-smi's out
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from gpucluster.node_agent.checks import registry
+from gpucluster.node_agent.checks.expected import IMEX
 from gpucluster.node_agent.checks.model import Check, Missing, RefusedMeasurement, Status
 from tests.node_agent.checks.measured import EMULATED, GIVEN, NODE, healthy, judged, planted
 
@@ -194,6 +196,13 @@ def test_of_a_machine_s_own_gpus_what_is_measured_is_judged_and_what_the_shape_r
     measurements["nvidia_smi"]["gpus"].pop()
     measurements["nvidia_smi"]["attached"] = "7"
     assert judged("gpu_count", measurements, GIVEN).status is Status.FAIL
+
+
+def test_the_gpus_of_a_rack_join_a_fabric_without_a_manager_on_the_host() -> None:
+    rack = replace(NODE, fabric_manager=False, services=(*NODE.services, IMEX))
+    assert judged("gpu_fabric", healthy(), rack).status is Status.PASS
+    assert judged("fabric_manager", healthy(), rack).status is Status.SKIP
+    assert judged("gpu_fabric", healthy(), replace(rack, services=())).status is Status.SKIP
 
 
 def test_a_card_of_a_workstation_that_has_no_ecc_is_neither_a_fault_nor_a_pass() -> None:

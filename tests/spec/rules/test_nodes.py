@@ -9,6 +9,17 @@ import pytest
 from tests.spec.faults import reported
 from tests.spec.test_spec_oci import POOL, pool
 
+SHAPE = "shape: BM.GPU4.8\n"
+
+RACK = f"{SHAPE}{POOL}"
+FABRIC = "memory_fabric_id: ocid1.computegpumemoryfabric.oc1.iad.a"
+
+
+def rack(*lines: str) -> str:
+    """What stands in the place of the shape and the count of a pool of two nodes."""
+    return f"shape: BM.GPU.GB200.4\n{pool(*lines)}"
+
+
 # id: (what stands in LOCAL, what stands there instead with § at the error, path, words)
 ROWS: dict[str, tuple[str, str, str, str]] = {
     "volume of odd speed": (POOL, pool("boot_volume_vpus_per_gb: §15"), "pools.compute.boot_volume_vpus_per_gb", "must be a multiple of 10; got 15"),
@@ -21,7 +32,13 @@ ROWS: dict[str, tuple[str, str, str, str]] = {
     "NPS": (POOL, pool("platform: {numa_nodes_per_socket: §NPS3}"), "pools.compute.platform.numa_nodes_per_socket", "must be NPS0 or NPS1 or NPS2 or NPS4"),
     "NPS as number": (POOL, pool("platform: {numa_nodes_per_socket: §4}"), "pools.compute.platform.numa_nodes_per_socket", "must be NPS0 or"),
     "firmware of a virtual machine": ("    max_count: 4", "    max_count: 4\n    platform: {§smt: false}", "pools.cpu.platform.smt", "VM.Standard.E5.Flex has no firmware settings"),
-    "hosts in a fabric": ("shape: BM.GPU4.8", "shape: §BM.GPU.GB200.4", "pools.compute.shape", "OCI launches them in a GPU memory cluster only"),
+    "rack without its fabric": ("shape: BM.GPU4.8", "shape: BM.GPU.GB200.4", "pools.compute.memory_fabric_id", "is missing: OCI launches BM.GPU.GB200.4 on the hosts of one GPU memory fabric"),
+    "fabric of another shape": (POOL, pool("§memory_fabric_id: ocid1.computegpumemoryfabric.oc1.iad.a"), "pools.compute.memory_fabric_id", "has no meaning for BM.GPU4.8, whose hosts share no NVLink fabric"),
+    "not a fabric": (RACK, rack("memory_fabric_id: §mine"), "pools.compute.memory_fabric_id", "must be the OCID of a GPU memory fabric"),
+    "elastic rack": (RACK, rack(FABRIC, "max_count: §3"), "pools.compute.max_count", "OCI has no elastic nodes of BM.GPU.GB200.4"),
+    "more than a rack": (RACK, rack(FABRIC).replace("count: 2", "count: §19"), "pools.compute.count", "a rack of BM.GPU.GB200.4 has 18 hosts, and a pool is one rack; got 19"),
+    "rack without RDMA": (RACK, rack(FABRIC, "rdma: §false"), "pools.compute.rdma", "BM.GPU.GB200.4 is always in a compute cluster"),
+    "rack and reservation": (RACK, rack(FABRIC, "capacity_reservation_id: §ocid1.capacityreservation.oc1.iad.a"), "pools.compute.capacity_reservation_id", "no reservation has them"),
     "firmware elsewhere": (POOL, pool("§smt: false"), "pools.compute.smt", "unknown key. It belongs under pools.<name>.platform"),
     "reservation": (POOL, pool("capacity_reservation_id: §mine"), "pools.compute.capacity_reservation_id", "must be the OCID of a capacity reservation"),
     "node of another pool": (POOL, pool("removed_nodes: [§cpu-1]"), "pools.compute.removed_nodes[0]", "is not a permanent node of the pool compute: \"cpu-1\". The pool has compute-1, compute-2"),
