@@ -160,7 +160,8 @@ def test_nodes_on_demand(oci: Any) -> None:
     assert (pool["count"], pool["max_count"], pool["node_names"], pool["boot_volume_gb"]) == (0, 2, [], 100)
     assert pool["rdma_plugins"] == list(handover.RDMA_PLUGINS)
     assert image["listing"] == "Oracle Linux - GPU Cluster Networking Image"
-    assert found["home"] == {"enabled": True, "export_path": "/mnt/home", "file_system_id": None, "server": None}
+    home = {"enabled": True, "export_path": "/mnt/home", "file_system_id": None, "server": None}
+    assert found["home"] == {**home, "throughput_gbps": None}
     assert spec.storage.home.mount_path == "/mnt/home"
     assert (spec.users.privilege_group, spec.users.privilege_gid, spec.users.first_uid) == ("privilege", 9876, 10001)
     assert spec.users.people[0].groups == ("privilege",)
