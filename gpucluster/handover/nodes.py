@@ -12,7 +12,7 @@ from gpucluster.handover.outputs import Outputs
 from gpucluster.spec import ClusterSpec, Image, PoolSpec
 
 # Increased when a change of the roles makes images that were baked before incompatible with the controller.
-_NODE_CONFIGURATION = 6
+_NODE_CONFIGURATION = 7
 
 
 def container_storage(spec: ClusterSpec) -> str:
