@@ -1,4 +1,4 @@
-"""`gpucluster-agent state-volume attach|take-over|mount|late|release|save|move-back`: the controller's state on its volume.
+"""`gpucluster-agent state-volume COMMAND`: the controller's state on its volume.
 
 The answer is one line of JSON on standard output; an error is a message on standard error.
 """

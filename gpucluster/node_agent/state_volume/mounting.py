@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpucluster.node_agent import durable_file, programs
+from gpucluster.node_agent import durable_file, programs, units
 from gpucluster.node_agent.errors import Failed, Refused
 from gpucluster.node_agent.host_name import name_host
 from gpucluster.node_agent.state_volume import accounts, device, layout, unsaved_jobs
@@ -203,7 +203,7 @@ class StateVolume:
         # It would start them again.
         programs.call(["systemctl", "stop", layout.LATE_UNIT], seconds=_SERVICE_SECONDS)
         self._run(["systemctl", "stop", layout.UNIT], _SERVICE_SECONDS)
-        active = [each for each in layout.SERVICES if self._is_active(each)]
+        active = [each for each in layout.SERVICES if units.is_active(each)]
         if active:
             self._run(["systemctl", "stop", *reversed(active)], _SERVICE_SECONDS)
         passive = self._at(layout.PASSIVE)
@@ -493,7 +493,7 @@ class StateVolume:
     @contextlib.contextmanager
     def _stopped_services(self) -> Iterator[None]:
         """Stop the services that run, and start these again at the end, also after a failure."""
-        active = [name for name in layout.SERVICES if self._is_active(name)]
+        active = [name for name in layout.SERVICES if units.is_active(name)]
         if active:
             self._run(["systemctl", "stop", *reversed(active)], _SERVICE_SECONDS)
         try:
