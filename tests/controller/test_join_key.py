@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from gpucluster.autoscaler.daemon import join_key as service
 from gpucluster.controller import join_files, join_key, shared_keys
 from gpucluster.controller.host_commands import Answer
 from gpucluster.node_agent import programs
 from gpucluster.node_agent.errors import Failed, Refused, Unconfirmed
 from gpucluster.node_agent.kubernetes import kubectl
+from tests.controller.host_keys import pair
 from tests.controller.rotated_hosts import CONFIG, ELASTIC, Killed, RotatedHosts
 
 ELSEWHERE = "ssh-ed25519 OOOO operator"
@@ -42,8 +42,11 @@ class Site(RotatedHosts):
         super().__init__()
         self.key, self.public = folder / "ssh/id_ed25519", folder / "run/id_ed25519.pub"
         self.public.parent.mkdir()
-        service.make(self.key, self.public)
-        self.first = shown(self.key)
+        self.key.parent.mkdir()
+        self.first = pair(self.key)
+        # As the join service makes it: the public half is elsewhere.
+        self.key.with_name("id_ed25519.pub").replace(self.public)
+        self.public.chmod(0o644)
         self.lets_in = {self.first, ELSEWHERE}
         self.powering: tuple[str, ...] = ()
         self.silent = ""
