@@ -73,14 +73,18 @@ check-tests:
 # FILES="tests/spec tests/cli/test_cli.py": these tests only. CHANGED=1: those that reach what differs from the main branch;
 # CHANGED=COMMIT: from a commit. ORDER=SEED: in another order.
 .PHONY: test
-test: test-machine ## run every check and every test, the end-to-end tests included; FILES=... or CHANGED=1: some of them
+test: test-machine ## run every check and the tests of a quarter of an hour, whole clusters included; FILES=... or CHANGED=1: some of them
 	$(BIN)/python -m tools.suite $(if $(FILES),--files $(FILES)) \
 	  $(if $(CHANGED),--changed $(filter-out 1,$(CHANGED))) $(if $(ORDER),--order $(ORDER))
 
+.PHONY: test-all
+test-all: test-machine ## the same with every test, as before a release: an hour
+	$(BIN)/python -m tools.suite --all $(if $(ORDER),--order $(ORDER))
+
 .PHONY: stress
-stress: test-machine ## the same with busy processors, a slow disk, little memory, and a clock that jumps once
+stress: test-machine ## those of make test (ALL=1: every test) with busy processors, a slow disk, little memory, and a clock that jumps once
 	$(call install_packages,$(STRESS_PACKAGES))
-	$(BIN)/python -m tools.stress $(BIN)/python -m tools.suite $(if $(FILES),--files $(FILES)) $(if $(ORDER),--order $(ORDER))
+	$(BIN)/python -m tools.stress $(BIN)/python -m tools.suite $(if $(ALL),--all) $(if $(FILES),--files $(FILES)) $(if $(ORDER),--order $(ORDER))
 
 # ROUNDS=50 SEED=word RUNNING=120 WAITING=1000: how often, which rounds at which moments, and how many jobs run and wait.
 .PHONY: chaos

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from tests import evidence, surroundings
 from tests.image_home import hide_local_cloud, remove_hidden
+from tests.long_tests import is_long
 from tests.waiting import PATIENCE_S
 
 # The time that an example takes shows how busy the machine is, and nothing about the code.
@@ -98,8 +99,12 @@ def pytest_collection_finish() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the files that take longest; within a file, and among the others, nothing changes.
 
-    With `--order`, files come in any order, and so do the tests of a file, unless they tell a story.
+    With `--order`, files come in any order, and so do the tests of a file, unless they tell a story. What `make test`
+    leaves out gets its mark here.
     """
+    for item in items:
+        if is_long(item.path, item.name):
+            item.add_marker(pytest.mark.long)
     seed = str(config.getoption("order"))
     if not seed:
         items.sort(key=lambda item: _RANKS.get(item.path, len(_RANKS)))

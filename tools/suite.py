@@ -1,6 +1,7 @@
 """`make test`: every stage to its end, whatever failed beside or before it, and one summary that names everything.
 
-    python -m tools.suite                       all stages
+    python -m tools.suite                       all stages, without the tests that tests/long_tests.py names
+    python -m tools.suite --all                 all stages with every test: `make test-all`
     python -m tools.suite --files tests/spec    these tests only
     python -m tools.suite --changed             the tests that reach what differs from the main branch
     python -m tools.suite --changed HEAD~1      ... from a commit
@@ -38,6 +39,8 @@ KEPT_RUNS = 5
 WORKERS = 6
 #: What `make check` runs: no container, no daemon, nothing that takes seconds.
 FAST = "not slow and not containers and not slurm and not e2e"
+#: The mark of tests that `make test` leaves out.
+LONG = "long"
 _BYTES_OF_A_WORKER = 2 * 2**30
 SLOWEST = 30
 BUSIEST = 30
@@ -103,14 +106,19 @@ class Result:
         return sum(case.outcome == outcome for case in self.cases)
 
 
-def stages(order: str) -> list[list[Stage]]:
-    """The whole suite, as groups that follow each other; the stages of a group run at the same time.
+def stages(order: str, *, everything: bool = False) -> list[list[Stage]]:
+    """The suite, as groups that follow each other; the stages of a group run at the same time.
+
+    Args:
+        order: a seed, or empty. `everything`: with the tests that `make test` leaves out.
 
     First what needs no machine, beside it the images that tests boot: a test that had to wait until one is made would
     wait for minutes, and making them uses one processor. Then single parts and whole clusters: while clusters wait,
     parts use the processors.
     """
     options = [f"--order={order}"] if order else []
+    parts = f"not e2e and not ({FAST})" + ("" if everything else f" and not {LONG}")
+    whole = [] if everything else ["-m", f"not {LONG}"]
     clusters = workers() // 2
     tests = max(workers() - clusters, 1)
     return [
@@ -120,8 +128,8 @@ def stages(order: str) -> list[list[Stage]]:
             Stage("fast tests", [*_PYTEST, "2", *options, "-m", FAST, "--ignore=tests/e2e"]),
         ],
         [
-            Stage("tests", [*_PYTEST, str(tests), *options, "-m", f"not e2e and not ({FAST})", "--ignore=tests/e2e"]),
-            Stage("clusters", [*_PYTEST, str(max(clusters, 1)), *options, "tests/e2e"]),
+            Stage("tests", [*_PYTEST, str(tests), *options, "-m", parts, "--ignore=tests/e2e"]),
+            Stage("clusters", [*_PYTEST, str(max(clusters, 1)), *options, *whole, "tests/e2e"]),
         ],
     ]
 
@@ -335,12 +343,13 @@ def main(words: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="make test", description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--files", nargs="+", default=[])
     parser.add_argument("--changed", nargs="?", const="", default=None)
+    parser.add_argument("--all", action="store_true", help="the tests that take longest as well")
     parser.add_argument("--order", default="", help="a seed: files and the tests in them run in another order")
     options = parser.parse_args(words)
     if options.changed is not None:
         plan = _reached(options.changed, options.order)
     else:
-        plan = chosen(options.files) if options.files else stages(options.order)
+        plan = chosen(options.files) if options.files else stages(options.order, everything=options.all)
     folder = new_folder()
     results: list[Result] = []
     with leftovers.own_folder() as temporary:
@@ -349,7 +358,9 @@ def main(words: list[str]) -> int:
             if any(result.interrupted for result in results):
                 break
         results.append(_left_nothing(temporary))
-    print(*ends(folder / "failures"), *summary(results, folder), sep="\n")
+    short = not (options.all or options.files or options.changed is not None)
+    left_out = ["Left out: what tests/long_tests.py names. make test-all runs it, too."] if short else []
+    print(*ends(folder / "failures"), *left_out, *summary(results, folder), sep="\n")
     if any(result.interrupted for result in results):
         return 130
     return 0 if all(result.passed for result in results) else 1
@@ -367,7 +378,7 @@ def _reached(base: str, order: str) -> list[list[Stage]]:
     tests = affected.tests(ROOT, base)
     if tests is None:
         print("what changed concerns every test: all of them run")
-        return stages(order)
+        return stages(order, everything=True)
     print(f"{len(tests)} test files and folders reach what changed" if tests else "no test reaches what changed")
     return chosen(tests) if tests else []
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.long_tests import LONG
 from tests.waiting import PATIENCE_S, wait_for
 from tools import suite
 from tools.suite import Case, Result, Stage
@@ -94,14 +95,14 @@ def test_a_stage_that_fails_does_not_keep_the_others_from_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     plan = [[Stage("checks", ["sh", "-c", "echo style is bad; exit 2"], tests=False)], [stage(tmp_path, "tests", GOOD)]]
-    monkeypatch.setattr(suite, "stages", lambda _order: plan)
+    monkeypatch.setattr(suite, "stages", lambda _order, *, everything: plan)
     monkeypatch.setattr(suite, "RESULTS", tmp_path / "results")
     assert suite.main([]) == 1
     said = capfd.readouterr().out
     assert "style is bad" in said
     # What failed without a test counts as well.
     assert said.splitlines()[-1] == "1 passed, 1 failed, 0 skipped"
-    monkeypatch.setattr(suite, "stages", lambda _order: plan[1:])
+    monkeypatch.setattr(suite, "stages", lambda _order, *, everything: plan[1:])
     assert suite.main([]) == 0
 
 
@@ -147,7 +148,7 @@ folder, file = map(Path, sys.argv[1:])
 suite.RESULTS = folder / "results"
 waits = [*PYTEST, "-s", str(file)] if file.suffix == ".py" else ["sh", str(file)]
 later = suite.Stage("later", ["touch", str(folder / "later")], tests=False)
-suite.stages = lambda _order: [[suite.Stage("waits", waits, tests=file.suffix == ".py")], [later]]
+suite.stages = lambda _order, *, everything: [[suite.Stage("waits", waits, tests=file.suffix == ".py")], [later]]
 sys.exit(suite.main([]))
 """
 
@@ -202,9 +203,39 @@ def test_no_stage_takes_what_a_machine_with_little_memory_lacks(monkeypatch: pyt
 def test_each_test_belongs_to_one_stage() -> None:
     makefile = (suite.ROOT / "Makefile").read_text()
     assert f"FAST := {suite.FAST}\n" in makefile
-    options = [part.argv for group in suite.stages("") for part in group if part.tests]
-    chosen = [argv[argv.index("-m", 3) + 1] if "-m" in argv[3:] else "e2e" for argv in options]
-    assert chosen == [suite.FAST, f"not e2e and not ({suite.FAST})", "e2e"]
+    whole = [suite.FAST, f"not e2e and not ({suite.FAST})", "e2e"]
+    assert _chosen(suite.stages("", everything=True)) == whole
+    # No fast test is long.
+    assert _chosen(suite.stages("")) == [suite.FAST, f"{whole[1]} and not long", "not long"]
+
+
+def _chosen(groups: list[list[Stage]]) -> list[str]:
+    """What the stages with tests give pytest as its expression of marks; "e2e": the folder alone."""
+    options = [part.argv for group in groups for part in group if part.tests]
+    return [argv[argv.index("-m", 3) + 1] if "-m" in argv[3:] else "e2e" for argv in options]
+
+
+def test_what_is_long_is_found_by_pytest_and_is_no_fast_test() -> None:
+    assert not _collected(f"{suite.LONG} and ({suite.FAST})")
+    found = _collected(suite.LONG)
+    # Each entry is a file, a test, or a case of one that pytest finds.
+    missing = {name for name in LONG if not any(_is_part(each, name) for each in found)}
+    assert not missing
+
+
+def _collected(marks: str) -> list[str]:
+    """The tests of the files with long tests that have these marks, below the folder of tests."""
+    files = [f"tests/{file}" for file in {name.partition("::")[0] for name in LONG}]
+    argv = [sys.executable, "-m", "pytest", "-n", "0", "--collect-only", "-m", marks, *files]
+    done = subprocess.run(argv, cwd=suite.ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert done.returncode in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED), done.stdout + done.stderr
+    return [line.strip().removeprefix("tests/") for line in done.stdout.splitlines() if "::" in line]
+
+
+def _is_part(found: str, name: str) -> bool:
+    """Whether a test that pytest found is meant by an entry. A class may stand between its file and its name."""
+    file, _, test = name.partition("::")
+    return found.startswith(f"{file}::") and (not test or found.endswith(f"::{test}") or f"::{test}[" in found)
 
 
 def test_the_last_runs_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
