@@ -19,7 +19,8 @@ module: gpucluster_mesh_keys
 short_description: Create ssh key pairs once
 description:
   - Creates an ed25519 key pair for each name that is missing, in a directory that only root can read, and returns all
-    pairs. The result is secret. If none is missing, nothing is written, so a process with read access can call it.
+    pairs, during a rotation with the public keys of it. The result is secret. If none is missing, nothing is written,
+    so a process with read access can call it.
 options:
   directory: {description: Directory of the keys., type: path, required: true}
   names: {description: File names of the private keys., type: list, elements: str, required: true}
@@ -36,7 +37,10 @@ EXAMPLES = """
 """
 
 RETURN = """
-pairs: {description: "By name: C(private) and C(public).", returned: always, type: dict}
+pairs:
+  description: "By name: C(private), C(public), and C(accepted), the public keys that are accepted now, one in a line."
+  returned: always
+  type: dict
 """
 
 MODE = 0o700
@@ -68,6 +72,13 @@ def complete(module: AnsibleModule, folder: Path, missing: list[str]) -> bool:
     return True
 
 
+def accepted(folder: Path, name: str) -> str:
+    """The public keys that are accepted: the present one, and the next or the former one while it is rotated."""
+    files = [folder / f"{name}{stage}.pub" for stage in ("", ".next", ".former")]
+    keys = [file.read_text("utf-8").strip() for file in files if file.exists()]
+    return "".join(f"{key}\n" for key in dict.fromkeys(keys))
+
+
 def main() -> None:
     """Entry point."""
     spec: dict[str, Any] = {
@@ -84,6 +95,7 @@ def main() -> None:
         files = {"private": folder / name, "public": folder / f"{name}.pub"}
         # Check mode on a host without keys: they are empty.
         pairs[name] = {half: file.read_text("utf-8") if file.exists() else "" for half, file in files.items()}
+        pairs[name]["accepted"] = accepted(folder, name)
     module.exit_json(changed=changed, pairs=pairs)
 
 

@@ -322,7 +322,8 @@ def facts(user: str, key: str) -> dict[str, Any]:
         "launch_keys": launch_keys(read(INSTANCE_DATA)),
         "user_home": home,
         "user_group": group_of(user),
-        "cluster_key": read(f"{home}/{key}"),
+        # While it is rotated, hosts accept the next one, too: gpucluster/controller/controller_key.
+        "cluster_key": "\n".join(filter(None, map(read, (f"{home}/{key}", f"{home}/{key[: -len('.pub')]}.next.pub")))),
     }
 
 

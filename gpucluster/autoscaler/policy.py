@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from gpucluster.controller import join_files
 from gpucluster.errors import InputError
 from gpucluster.oci.names import number_of
 
@@ -19,7 +20,7 @@ CONFIG_FILE = Path("/etc/gpucluster/autoscaler.json")
 STATE_DIRECTORY = Path("/var/lib/gpucluster-autoscaler")
 SPOOL_DIRECTORY = Path("/var/spool/gpucluster-autoscaler")
 POKE_SOCKET = Path("/run/gpucluster-autoscaler/poke")
-JOIN_PUBLIC_KEY = Path("/run/gpucluster-join/id_ed25519.pub")
+JOIN_PUBLIC_KEY = join_files.PUBLIC
 
 
 #: What gives work to the nodes.
@@ -146,7 +147,7 @@ class Times:
     busy_tick: float = 1.0
     listing_lag: float = 120.0
     orphan_grace: float = 300.0
-    launch_deadline: float = 1500.0
+    launch_deadline: float = join_files.LAUNCH_SECONDS
     join_deadline: float = 600.0
     gang_retry_window: float = 120.0
     retry_pause: float = 15.0

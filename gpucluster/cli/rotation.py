@@ -22,10 +22,12 @@ def rotate(context: Context, what: tuple[str, ...], yes: bool) -> None:
     WHAT is `munge`, the key with which Slurm's hosts trust each other, `jwt`, the key of the REST API's tokens,
     `passwords`, those with which hosts read the directory, `host-keys`, the ssh host keys of permanent hosts, `ssh-ca`,
     the CA that certifies those of all hosts, `directory-ca`, the CA of the directory and of other servers of the
-    controller, `grafana`, the password of its administrator, `kubernetes`, the certificates of the control plane, or
-    `all`. Without it, list what can be changed and when that was last done. Slurm stops for some seconds, the API
-    server for up to a minute; jobs and pods run on. A host that is off gets the munge key, and learns the CA of the
-    directory, when it boots. An interrupted rotation is continued by the same command.
+    controller, `controller-key`, with which the controller logs in to the other hosts, `container-keys`, those of MPI
+    in containers, `join-key`, with which new elastic nodes are configured, `grafana`, the password of its
+    administrator, `kubernetes`, the certificates of the control plane, or `all`. Without it, list what can be changed
+    and when that was last done. Slurm stops for some seconds, the API server for up to a minute; jobs and pods run on.
+    A host that is off gets the munge key, the CA of the directory and the keys of the controller and of containers
+    when it boots. An interrupted rotation is continued by the same command.
     """
     with cluster_of(context) as (cluster, reporter):
         if not what:
@@ -53,6 +55,9 @@ _STOPS = {
     "host-keys": "ssh of users reports another host key of login nodes, unless it has the cluster's CA",
     "ssh-ca": "images that were baked before believe the former CA: bake again",
     "directory-ca": "the directory starts again, and SSSD on each host; jobs run on",
+    "controller-key": "images of earlier releases do not learn the next key: bake again",
+    "container-keys": "MPI jobs in containers run on",
+    "join-key": "new nodes are launched with the next key",
     "grafana": "the page of Grafana asks for another password at the next login",
     "kubernetes": "the API server stops for up to a minute; pods run on",
 }
@@ -103,4 +108,7 @@ _WHEN = {
     "host-keys": "they keep the keys that they have",
     "ssh-ca": "the next apply brings it to them",
     "directory-ca": "they learn the next one at their boot",
+    "controller-key": "they learn the next one at their boot",
+    "container-keys": "they get them at their boot",
+    "join-key": "they accept the former one, which is deleted",
 }

@@ -46,9 +46,11 @@ class SecretOperations:
         starts again. "passwords", with which hosts read the directory: SSSD starts again on each host. "host-keys", the
         ssh host keys of permanent hosts, and "ssh-ca", the CA that certifies those of all hosts: connections live on.
         "directory-ca", the CA of the directory and of other servers of the controller: the directory starts again, and
-        SSSD on each host. "grafana", the password of its administrator. "kubernetes", the certificates of a control
-        plane on the controller: the API server stops for up to a minute. May be killed at any point; the same call goes
-        on. It also completes a rotation that hosts have not confirmed.
+        SSSD on each host. "controller-key", with which the controller logs in to other hosts, "container-keys", those
+        of MPI in containers, and "join-key", with which new nodes are configured: nothing starts again. "grafana", the
+        password of its administrator. "kubernetes", the certificates of a control plane on the controller: the API
+        server stops for up to a minute. May be killed at any point; the same call goes on. It also completes a rotation
+        that hosts have not confirmed.
 
         Args:
             what: names of `list`, or "all".

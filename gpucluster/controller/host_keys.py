@@ -11,21 +11,17 @@ it believes the CA.
 from __future__ import annotations
 
 import json
-import os
-import pwd
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpucluster.controller import host_commands, rotation_parts
+from gpucluster.controller import host_commands, rotation_parts, shared_keys
 from gpucluster.controller.host_commands import ReachableHosts
 from gpucluster.controller.users.config import HostLogins
 from gpucluster.node_agent import bounded
 from gpucluster.node_agent.errors import Failed, Unconfirmed
 from gpucluster.node_agent.passwords import write_file
-from gpucluster.node_agent.state_volume import layout
-from gpucluster.node_agent.state_volume.mounting import StateVolume
 
 NAME = "host-keys"
 #: A rotation that is not complete.
@@ -106,7 +102,7 @@ def rotate(config: HostLogins, note: Callable[[str], None]) -> dict[str, Any]:
     text_by_host = {name: json.dumps(each.following[0]) for name, each in begun.hosts.items()}
     answers = cluster.ask(list(begun.hosts), ["host-keys", "switch"], text_by_host, host_commands.SECONDS)
     silent = host_commands.reasons(answers)
-    _save_to_volume(config)
+    shared_keys.save_to_volume(config)
     switched = [each for name, each in begun.hosts.items() if name not in silent]
     # A node may have joined since all were told of the next keys.
     add = {old: new for each in switched for old, new in zip(each.present, each.following)}
@@ -168,12 +164,6 @@ def _ended(
         "Run the same command again when they answer",
         result,
     )
-
-
-def _save_to_volume(config: HostLogins) -> None:
-    """The next controller gets its host keys from the volume with the state, if there is one."""
-    if config.key is not None and os.path.ismount(layout.MOUNT):
-        StateVolume().save(pwd.getpwuid(config.key.stat().st_uid).pw_name)
 
 
 def state() -> dict[str, Any]:

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpucluster.controller import ssh_ca
+from gpucluster.controller import shared_keys, ssh_ca
 from gpucluster.node_agent import bounded
 from gpucluster.node_agent.errors import AgentError, Failed, Refused
 from gpucluster.node_agent.munge_key import LONGEST, MESSAGE, digest, digest_of, install
@@ -53,13 +53,21 @@ def commit(name: str, secret: Path = SECRET, following: Path = NEXT) -> None:
     following.unlink(missing_ok=True)
 
 
-def answer(address: str, port: int, text: str, known: Mapping[str, Any], files: tuple[Path, Path]) -> dict[str, Any]:
+def answer(
+    address: str,
+    port: int,
+    text: str,
+    known: Mapping[str, Any],
+    files: tuple[Path, Path],
+    shared: Path = shared_keys.DOCUMENT,
+) -> dict[str, Any]:
     """What the host at the other end of a connection gets.
 
     Args:
-        text: {"which": "current" or "next", "has": the name of the key that it has}.
+        text: {"which": "current" or "next", "has": the name of the key that it has}; or "shared", for `shared_keys`.
         known: see `ssh_ca.names_of`.
         files: with the present key, and the next one.
+        shared: with the keys that are not munge's; there is none before their first rotation.
 
     Raises:
         Refused: another user than root has asked, no host of the cluster, or for nothing that there is.
@@ -69,6 +77,8 @@ def answer(address: str, port: int, text: str, known: Mapping[str, Any], files: 
     try:
         request = bounded.loads(text)
         which, has = request["which"], request["has"]
+        if which == "shared":
+            return {"shared": json.loads(shared.read_text()) if shared.is_file() else None}
         file = {"current": files[0], "next": files[1]}[which]
     except (ValueError, KeyError, TypeError):
         raise Refused("the request can't be read", "Run: gpucluster apply") from None

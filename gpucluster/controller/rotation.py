@@ -1,5 +1,6 @@
 """Rotation of secrets on the controller, while jobs run: the requests, and the munge key. `host_passwords`,
-`host_keys`, `ssh_authority`, `directory_authority`, `rest_key` and `grafana_password` have others. The last one is also
+`host_keys`, `ssh_authority`, `directory_authority`, `controller_key`, `container_keys`, `join_key`, `rest_key` and
+`grafana_password` have others. The last one is also
 asked for on a login node, if that has Grafana.
 
 `gpucluster-agent rotate request` answers one request of the operator's machine; `gpucluster-munge-switch.service` runs
@@ -19,7 +20,6 @@ import argparse
 import contextlib
 import json
 import os
-import pwd
 import shutil
 import signal
 import sys
@@ -30,15 +30,19 @@ from pathlib import Path
 from typing import Any
 
 from gpucluster.controller import (
+    container_keys,
+    controller_key,
     directory_authority,
     file_lock,
     grafana_password,
     host_commands,
     host_keys,
     host_passwords,
+    join_key,
     munge_keys,
     rest_key,
     rotation_parts,
+    shared_keys,
     ssh_authority,
 )
 from gpucluster.controller.users import hosts
@@ -47,8 +51,6 @@ from gpucluster.controller.users.hosts import HostLogin
 from gpucluster.node_agent import bounded, munge_key, programs
 from gpucluster.node_agent.errors import AgentError, Failed, Refused, Unconfirmed, of_system
 from gpucluster.node_agent.passwords import write_file
-from gpucluster.node_agent.state_volume import layout
-from gpucluster.node_agent.state_volume.mounting import StateVolume
 
 MUNGE = "munge"
 #: What can be rotated.
@@ -59,6 +61,9 @@ SECRETS = (
     host_keys.NAME,
     ssh_authority.NAME,
     directory_authority.NAME,
+    controller_key.NAME,
+    container_keys.NAME,
+    join_key.NAME,
     grafana_password.NAME,
 )
 #: A switch that has begun, until slurmctld runs again; hosts that have not confirmed it.
@@ -216,7 +221,8 @@ def state() -> dict[str, Any]:
     found = _munge_state() + rest_key.state() + grafana_password.state()
     if FILE.exists():
         found += [host_passwords.state(Config.load(FILE)), host_keys.state(), *ssh_authority.state()]
-        found += directory_authority.state()
+        found += directory_authority.state() + controller_key.state(Config.load(FILE).hosts)
+        found += container_keys.state() + join_key.state()
     return {"secrets": found}
 
 
@@ -252,7 +258,7 @@ def switch(config: HostLogins) -> None:
     _systemctl("stop", "slurmctld.service")
     time.sleep(_GRACE_SECONDS)
     munge_keys.commit(begun.digest)
-    _save_to_volume(config)
+    shared_keys.save_to_volume(config)
     refused: Mapping[str, str] = dict.fromkeys(begun.logins, "")
     for _ in range(_TRIES):
         again = {host: each for host, each in begun.logins.items() if host in refused}
@@ -269,12 +275,6 @@ def switch(config: HostLogins) -> None:
     if left.logins:
         _keep(_late(left, config.key))
     BEGUN.unlink()
-
-
-def _save_to_volume(config: HostLogins) -> None:
-    """The next controller gets its key from the volume with the state, if there is one."""
-    if config.key is not None and os.path.ismount(layout.MOUNT):
-        StateVolume().save(pwd.getpwuid(config.key.stat().st_uid).pw_name)
 
 
 # ---- other programs
@@ -323,7 +323,7 @@ def _rotate(name: str, note: Note) -> dict[str, Any]:
     config = Config.load(FILE)
     try:
         if name == rest_key.NAME:
-            return rest_key.rotate(note, lambda: _save_to_volume(config.hosts))
+            return rest_key.rotate(note, lambda: shared_keys.save_to_volume(config.hosts))
         if name == host_passwords.NAME:
             return host_passwords.rotate(config, note)
         return _ON_HOSTS[name](config.hosts, note)
@@ -336,6 +336,9 @@ _ON_HOSTS: Mapping[str, Callable[[HostLogins, Note], dict[str, Any]]] = {
     host_keys.NAME: host_keys.rotate,
     ssh_authority.NAME: ssh_authority.rotate,
     directory_authority.NAME: directory_authority.rotate,
+    controller_key.NAME: controller_key.rotate,
+    container_keys.NAME: container_keys.rotate,
+    join_key.NAME: join_key.rotate,
 }
 
 

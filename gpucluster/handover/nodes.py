@@ -13,7 +13,7 @@ from gpucluster.handover.shares import share_mounts
 from gpucluster.spec import ClusterSpec, Image, PoolSpec
 
 # Increased when a change of the roles makes images that were baked before incompatible with the controller.
-_NODE_CONFIGURATION = 6
+_NODE_CONFIGURATION = 7
 
 
 def container_storage(spec: ClusterSpec) -> str:

@@ -19,6 +19,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "munge-key": ("gpucluster.node_agent.munge_key", "the munge key of this host, from the controller"),
     "directory-password": ("gpucluster.node_agent.directory_password", "this host's password for the directory"),
     "directory-authority": ("gpucluster.node_agent.directory_authority", "the CA of the directory, for this host"),
+    "shared-keys": ("gpucluster.node_agent.shared_keys", "keys of the controller and of containers, for this host"),
     "rootless": ("gpucluster.node_agent.rootless_containers", "prepare a user's rootless containers"),
     "home-files": ("gpucluster.node_agent.home_files", "count the files of users on the home share"),
     "seal": ("gpucluster.node_agent.host_identity", "remove the identity of a host before its disk becomes an image"),

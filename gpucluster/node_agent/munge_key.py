@@ -73,19 +73,31 @@ def ask(settings: Mapping[str, Any], which: str, has: str) -> bytes | None:
     Raises:
         Failed: there is no answer, or none that can be used. Refused: the controller gives none.
     """
+    text = conversation(settings, {"which": which, "has": has}, "the munge key", MESSAGE)
+    return read_answer(text)
+
+
+def conversation(settings: Mapping[str, Any], request: Mapping[str, str], what: str, most: int) -> bytes:
+    """What the controller's server of the munge key answers to a request.
+
+    Args:
+        what: that is asked for, in a message.
+        most: bytes of the answer.
+
+    Raises:
+        Failed: there is no answer.
+    """
     import ssl  # the longest to load of all that is here, and `switch` does without it
 
-    context = ssl.create_default_context(cafile=str(settings["authority"]))
     address = str(settings["address"])
-    request = json.dumps({"which": which, "has": has}).encode() + b"\n"
     try:
+        context = ssl.create_default_context(cafile=str(settings["authority"]))
         plain = from_a_port_of_root(address, int(settings["port"]))
         with plain, context.wrap_socket(plain, server_hostname=address) as connection:
-            connection.sendall(request)
-            text = received(connection, MESSAGE)
+            connection.sendall(json.dumps(request).encode() + b"\n")
+            return received(connection, most)
     except (OSError, ValueError) as error:  # an SSLError is an OSError
-        raise Failed(f"the controller does not give the munge key: {error}", "See there: journalctl -e") from None
-    return read_answer(text)
+        raise Failed(f"the controller does not give {what}: {error}", "See there: journalctl -e") from None
 
 
 def read_answer(text: bytes) -> bytes | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from gpucluster import cancellation, process
+from gpucluster.controller.reactions.policy import NOTICE_S
 from gpucluster.errors import GpuClusterError, ToolError
 from gpucluster.events import Event, EventKind, Sink, warn
 from gpucluster.node_agent.rules.reasons import drained_by_apply, drained_by_rollout, drained_for_its_host
@@ -314,8 +315,10 @@ class Draining:
         if jobs:
             message = shlex.quote("; ".join(sorted(set(reasons.values()))))
             ids = " ".join(shlex.quote(job.id) for job in jobs)
-            # A job without an open terminal can't be notified.
-            self._query(f"for job in {ids}; do sudo scontrol notify $job {message} || true; done")
+            # A job without an open terminal can't be notified. A line arrives after the command, and a job that has
+            # ended takes none.
+            lines = f"for job in {ids}; do sudo scontrol notify $job {message} || true; done"
+            self._query(f"{lines}; sleep {NOTICE_S:g}")
             self._close(reasons, "down")
             warn(
                 self._on_event,

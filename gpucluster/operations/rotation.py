@@ -22,8 +22,12 @@ from gpucluster.spec import ClusterSpec
 
 MUNGE, JWT, PASSWORDS, HOST_KEYS, SSH_CA = "munge", "jwt", "passwords", "host-keys", "ssh-ca"
 DIRECTORY_CA, GRAFANA, KUBERNETES = "directory-ca", "grafana", "kubernetes"
+CONTROLLER_KEY, CONTAINER_KEYS, JOIN_KEY = "controller-key", "container-keys", "join-key"
 #: What can be rotated, in the order in which `all` does it.
-SECRETS = (MUNGE, JWT, PASSWORDS, HOST_KEYS, SSH_CA, DIRECTORY_CA, GRAFANA, KUBERNETES)
+SECRETS = (
+    *(MUNGE, JWT, PASSWORDS, HOST_KEYS, SSH_CA, DIRECTORY_CA),
+    *(CONTROLLER_KEY, CONTAINER_KEYS, JOIN_KEY, GRAFANA, KUBERNETES),
+)
 ALL = "all"
 _PROGRAM = RemoteProgram(
     "sudo -n /usr/local/bin/gpucluster-agent rotate request",
@@ -70,8 +74,9 @@ class RotatedSecret:
         new: whether this call has begun it; False where it has only asked hosts again that had not confirmed an earlier
             one.
         hosts: the number of hosts that use it.
-        away: hosts that are out of service now. They ask for a munge key, and for the CA of the directory, when they
-            boot; the former password of such a host is accepted until it confirms the next one.
+        away: hosts that are out of service now. They ask for a munge key, for the CA of the directory, and for the keys
+            of the controller and of containers when they boot; the former password of such a host is accepted until it
+            confirms the next one.
         unconfirmed: hosts that should use it and have not confirmed it.
         keys: of `host-keys`: the public keys of each host that has other ones now, as `type key`.
         authority: of `ssh-ca`: the public key of the CA that certifies hosts now. Of `directory-ca`: the certificate
@@ -143,6 +148,9 @@ _REASONS = {
     HOST_KEYS: "without a home share its controller does not know the other hosts",
     SSH_CA: "without a home share its controller does not know the other hosts",
     DIRECTORY_CA: "without a home share its hosts have none",
+    CONTROLLER_KEY: "without a home share its controller logs in to no other host",
+    CONTAINER_KEYS: "containers.runtimes has neither docker nor containerd, or it has no home share",
+    JOIN_KEY: "it has no elastic pool, or no home share",
     GRAFANA: "monitoring.grafana is off",
     KUBERNETES: "its scheduler is not kubernetes",
 }
@@ -157,6 +165,9 @@ def secrets_of(spec: ClusterSpec) -> tuple[str, ...]:
         HOST_KEYS: spec.storage.home.enabled,
         SSH_CA: spec.storage.home.enabled,
         DIRECTORY_CA: spec.storage.home.enabled,
+        CONTROLLER_KEY: spec.storage.home.enabled,
+        CONTAINER_KEYS: spec.storage.home.enabled and bool({"docker", "containerd"} & {*spec.containers.runtimes}),
+        JOIN_KEY: spec.storage.home.enabled and bool(spec.elastic_pools),
         GRAFANA: spec.monitoring.enabled and spec.monitoring.grafana,
         KUBERNETES: spec.scheduler == "kubernetes" and spec.kubernetes.control_plane != "oke",
     }

@@ -54,7 +54,8 @@ def pairs() -> dict[str, dict[str, str]]:
         for name in ("id_ed25519", "ssh_host_ed25519_key"):
             key = Path(folder, name)
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "demo", "-f", key], check=True)
-            made[name] = {"private": key.read_text(), "public": key.with_suffix(".pub").read_text()}
+            public = key.with_suffix(".pub").read_text()
+            made[name] = {"private": key.read_text(), "public": public, "accepted": public}
     return made
 
 

@@ -29,6 +29,13 @@ def test_a_policy_that_a_killed_run_has_left_is_known_and_one_of_the_hosts_stays
     assert policy.exists()
 
 
+def test_during_a_rotation_two_keys_are_accepted(tmp_path: Path) -> None:
+    for name, key in (("k.pub", "ssh-ed25519 A"), ("k.next.pub", "ssh-ed25519 B"), ("k.former.pub", "ssh-ed25519 A")):
+        (tmp_path / name).write_text(f"{key}\n")
+    assert mesh.accepted(tmp_path, "k") == "ssh-ed25519 A\nssh-ed25519 B\n"
+    assert mesh.accepted(tmp_path, "none") == ""
+
+
 def test_keys_that_can_not_be_made_here_are_reported_and_those_that_are_there_are_not_touched(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ModuleFailed, match=r"keys are missing in .* and can't be created"):

@@ -84,10 +84,8 @@ def test_what_can_not_be_rotated_is_refused_before_the_question(
     done = run("sshd")
     assert (done.exit_code, rotated) == (2, [])
     assert "sshd can't be rotated" in done.output
-    assert (
-        "One or more of: munge, jwt, passwords, host-keys, ssh-ca, directory-ca, grafana, kubernetes, all"
-        in done.output
-    )
+    listed = "directory-ca, controller-key, container-keys, join-key, grafana, kubernetes, all"
+    assert f"One or more of: munge, jwt, passwords, host-keys, ssh-ca, {listed}" in done.output
 
 
 def test_without_a_name_it_lists_and_says_how_to_complete_what_was_interrupted(

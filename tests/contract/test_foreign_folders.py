@@ -26,6 +26,13 @@ FOREIGN: dict[str, dict[str, str]] = {
         "stop_all": "/run/user: names",
     },
     "controller/grafana_password.py": {"of": "/etc/gpucluster"},
+    "controller/controller_key.py": {"rotate": "names files", "_phase": "looks", "state": "looks"},
+    "node_agent/shared_keys.py": {
+        "take": "/etc/gpucluster",
+        "_take_for_containers": "/etc/gpucluster",
+        "old_servers": "/proc",
+        "main": "/etc/gpucluster",
+    },
     "controller/share.py": {},
     "controller/users/homes.py": {},
     "autoscaler/daemon/join.py": {
@@ -67,6 +74,9 @@ OWN = {
     "controller/directory_authority.py": "/etc/gpucluster",
     "node_agent/directory_authority.py": "/etc/gpucluster, and a folder of its own",
     "node_agent/directory_password.py": "/etc/sssd",
+    "controller/shared_keys.py": "/etc/gpucluster, and a folder of its own",
+    "controller/container_keys.py": "/etc/gpucluster",
+    "controller/join_key.py": "/var/lib/gpucluster-join, /run/gpucluster-join: of root",
     "node_agent/host_keys.py": "/etc/ssh",
     "controller/host_keys.py": "/etc/gpucluster",
     "controller/ssh_authority.py": "/etc/gpucluster",

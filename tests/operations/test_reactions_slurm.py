@@ -22,7 +22,7 @@ from gpucluster.controller.health.slurm import NoSlurm
 from gpucluster.controller.health.store import ReportStore, now
 from gpucluster.controller.reactions.control import Reactions
 from gpucluster.controller.reactions.jobs import SlurmJobs
-from gpucluster.controller.reactions.policy import Choice, ReactionSettings
+from gpucluster.controller.reactions.policy import NOTICE_S, Choice, ReactionSettings
 from gpucluster.node_agent import programs
 from gpucluster.node_agent.errors import Failed
 from gpucluster.node_agent.health import client
@@ -38,9 +38,6 @@ pytestmark = [pytest.mark.slurm, pytest.mark.containers]
 NODES = ("n-1", "n-2", "n-3")
 IDLE = ReportedJob("", JobActivity.IDLE, 8000.0, idle=4, idle_s=32_000.0)
 BUSY = ReportedJob("", JobActivity.WORKING, 10.0)
-#: A job that is cancelled ends after KillWait. Slurm brings the line and the signal by two threads, and a job that has
-#: ended has no output any more.
-STAYS = "trap '' TERM; echo it stays; sleep 600"
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +53,9 @@ class Site:
     """The controller's side. Commands run as the user slurm, as those of the health service do."""
 
     def __init__(self, slurm: SlurmHarness, folder: Path, settings: ReactionSettings) -> None:
-        self.slurm, self.now, self.said = slurm, 0.0, list[str]()
+        self.slurm, self.now, self.wall, self.said = slurm, 0.0, 1e9, list[str]()
         self.service = Reactions(
-            folder, SlurmJobs(), settings, clock=lambda: self.now, wall=lambda: 1e9, say=self.said.append
+            folder, SlurmJobs(), settings, clock=lambda: self.now, wall=lambda: self.wall, say=self.said.append
         )
 
     def hear(self, job: str, **said: ReportedJob) -> None:
@@ -69,7 +66,9 @@ class Site:
                 self.service.hear(name.replace("_", "-"), [each._replace(job_id=job)])
 
     def tick(self) -> None:
+        """A pass. The next one is not before Slurm has had its time for a line."""
         self.service.tick()
+        self.wall += NOTICE_S
 
 
 @pytest.fixture
@@ -96,10 +95,6 @@ def until_it_writes(slurm: SlurmHarness, *names: str) -> None:
     """A job is RUNNING before its node has opened its output: a line that came before that would not be there."""
     files = [f"/tmp/{name}.out" for name in names]
     slurm.until("it has its output", lambda: slurm.run("ls", *files, check=False).returncode == 0)
-
-
-def until_it_stays(slurm: SlurmHarness, *names: str) -> None:
-    slurm.until("it ignores the signal", lambda: all("it stays" in output(slurm, name) for name in names))
 
 
 def output(slurm: SlurmHarness, name: str) -> str:
@@ -175,6 +170,9 @@ def test_the_requeued_job_runs_elsewhere(slurm: SlurmHarness, site: Any) -> None
     job = started(slurm, "requeue", "--nodes=1", "--requeue", "--exclude=n-3", "--output=/tmp/requeue.out")
     (node,) = re.findall(r"n-\d", slurm.job(job)["NodeList"])
     found.hear(job, **{node.replace("-", "_"): hung(node)})
+    found.tick()
+    slurm.until("the line is there", lambda: "It is requeued" in output(slurm, "requeue"))
+    assert slurm.job(job)["Restarts"] == "0"
 
     def avoided() -> bool:
         found.tick()
@@ -209,9 +207,9 @@ def test_slurm_refuses_to_requeue_a_job_that_does_not_want_it(slurm: SlurmHarnes
 def test_one_task_of_an_array_is_cancelled(slurm: SlurmHarness, site: Any) -> None:
     found = site(ReactionSettings(on_hang=Choice.CANCEL))
     options = ("--output=/tmp/array-%a.out", "--partition=gpu", "--exclusive", "--nodes=1", "--array=1-2")
-    job = slurm.sbatch(*options, script=STAYS)
+    job = slurm.sbatch(*options, script="sleep 600")
     slurm.until("both run", lambda: list(slurm.squeue().values()) == ["RUNNING", "RUNNING"])
-    until_it_stays(slurm, "array-1", "array-2")
+    until_it_writes(slurm, "array-1", "array-2")
     # The last task has the number of the array.
     fields = slurm.job(job)
     (node,) = re.findall(
@@ -221,21 +219,24 @@ def test_one_task_of_an_array_is_cancelled(slurm: SlurmHarness, site: Any) -> No
     assert fields["ArrayJobId"] == job
     found.hear(job, **{node.replace("-", "_"): hung(node)})
     found.tick()
+    slurm.until("it is told", lambda: any(f"job {job}_2 is hung" in output(slurm, f"array-{task}") for task in (1, 2)))
+    assert list(slurm.squeue().values()) == ["RUNNING", "RUNNING"]
+    found.tick()
     slurm.until("one is left", lambda: list(slurm.squeue().values()) == ["RUNNING"])
     assert job not in slurm.squeue()
-    slurm.until("it is told", lambda: any(f"job {job}_2 is hung" in output(slurm, f"array-{task}") for task in (1, 2)))
 
 
 def test_a_job_is_cancelled_that_leaves_its_gpus_idle(slurm: SlurmHarness, site: Any) -> None:
     found = site(ReactionSettings(end_idle_s=7200))
-    job = started(slurm, "idle", "--nodes=2", "--nodelist=n-1,n-2", script=STAYS)
-    until_it_stays(slurm, "idle")
+    job = started(slurm, "idle", "--nodes=2", "--nodelist=n-1,n-2")
     found.hear(job, n_1=IDLE, n_2=BUSY)
     found.tick()
     slurm.until("it is told", lambda: "on 4 of its GPUs, for 8.9 GPU hours (n-1)." in output(slurm, "idle"))
     assert slurm.squeue()[job] == "RUNNING"
     found.hear(job, n_1=IDLE, n_2=IDLE)
     found.tick()
-    slurm.until("it is gone", lambda: job not in slurm.squeue())
     line = "for 17.8 GPU hours (n-1, n-2). It is cancelled: the limit here is 120 minutes."
     slurm.until("it is told", lambda: line in output(slurm, "idle"))
+    assert slurm.squeue()[job] == "RUNNING"
+    found.tick()
+    slurm.until("it is gone", lambda: job not in slurm.squeue())

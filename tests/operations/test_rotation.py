@@ -26,6 +26,8 @@ WITHOUT = (
 )
 KUBERNETES_LOCAL = WITHOUT.replace("scheduler: none", "scheduler: kubernetes")
 GRAFANA = "monitoring: {enabled: true, grafana: true, host: login-1}\nlogin: {count: 1}\n"
+#: What a cluster with a home share has.
+OF_HOSTS = ("passwords", "host-keys", "ssh-ca", "directory-ca", "controller-key")
 DONE = {"new": True, "hosts": 3, "away": ["compute-2"], "unconfirmed": [], "keys": {}, "authority": ""}
 
 
@@ -126,13 +128,15 @@ def test_all_of_them_are_rotated_though_hosts_have_not_confirmed_the_first() -> 
         "host-keys": {"result": {"host-keys": {**DONE, "keys": keys}}},
         "ssh-ca": {"result": {"ssh-ca": {**DONE, "authority": "ssh-ed25519 AAAA ca"}}},
         "directory-ca": {"result": {"directory-ca": {**DONE, "authority": "PEM"}}},
+        "controller-key": {"result": {"controller-key": DONE}},
+        "join-key": {"result": {"join-key": DONE}},
     }
     told: list[str] = []
     with pytest.raises(UnconfirmedError, match="not every host") as caught:
         rotations(Controllers(answers)).rotate(["all"], lambda done: told.append(done.name))
     done = caught.value.done
-    assert [each.name for each in done.secrets] == told == ["munge", "passwords", "host-keys", "ssh-ca", "directory-ca"]
-    assert [each.unconfirmed for each in done.secrets] == [("x",), (), (), (), ()]
+    assert [each.name for each in done.secrets] == told == list(answers)
+    assert [each.unconfirmed for each in done.secrets] == [("x",), *[()] * (len(answers) - 1)]
     assert done.to_dict()["secrets"][2]["keys"] == keys
 
 
@@ -140,7 +144,7 @@ def test_what_was_not_begun_is_named() -> None:
     failed = {"error": {"message": "nothing was switched", "hint": "again"}}
     with pytest.raises(ToolError, match="nothing was switched") as caught:
         rotations(Controllers({"munge": failed})).rotate(["all"])
-    assert caught.value.hint == "again. Not begun: passwords, host-keys, ssh-ca, directory-ca"
+    assert caught.value.hint == "again. Not begun: passwords, host-keys, ssh-ca, directory-ca, controller-key, join-key"
 
 
 def test_no_answer_is_an_error_that_says_how_to_go_on(tmp_path: Path) -> None:
@@ -192,10 +196,11 @@ def test_only_what_works_can_be_named(what: tuple[str, ...], text: str, words: s
 @pytest.mark.parametrize(
     ("text", "names"),
     [
-        (LOCAL, ("munge", "passwords", "host-keys", "ssh-ca", "directory-ca")),
-        (KUBERNETES_LOCAL, ("passwords", "host-keys", "ssh-ca", "directory-ca", "kubernetes")),
+        (LOCAL, ("munge", *OF_HOSTS, "join-key")),
+        (KUBERNETES_LOCAL, (*OF_HOSTS, "kubernetes")),
+        (KUBERNETES_LOCAL + "containers: {runtimes: [docker]}\n", (*OF_HOSTS, "container-keys", "kubernetes")),
         (WITHOUT, ()),
-        (LOCAL + GRAFANA, ("munge", "passwords", "host-keys", "ssh-ca", "directory-ca", "grafana")),
+        (LOCAL + GRAFANA, ("munge", *OF_HOSTS, "join-key", "grafana")),
     ],
 )
 def test_all_is_what_the_cluster_has(text: str, names: tuple[str, ...]) -> None:

@@ -28,6 +28,7 @@ from gpucluster.autoscaler.daemon.join_inventory import check, new_hosts, parse_
 from gpucluster.autoscaler.daemon.join_requests import FOLDER, RESULT, JoinRequest, JoinResult, parse
 from gpucluster.autoscaler.daemon.logs import DaemonLog
 from gpucluster.autoscaler.policy import JOIN_PUBLIC_KEY, Policy
+from gpucluster.controller import join_files
 from gpucluster.errors import GpuClusterError, InputError
 from gpucluster.node_agent.foreign_folder import Folder
 from gpucluster.node_agent.notify import notify
@@ -35,8 +36,8 @@ from gpucluster.paths import ansible_dir, write_private
 from gpucluster.text import count
 
 INVENTORY = Path("/etc/gpucluster/inventory.yml")
-WORK_DIRECTORY = Path("/var/lib/gpucluster-join")
-KEY = "ssh/id_ed25519"
+WORK_DIRECTORY = join_files.FOLDER
+KEY = join_files.KEY
 _NAME = re.compile(r"[a-z0-9]{6,60}-[a-z0-9-]{1,63}\.json")
 _MAX_BYTES = 4096
 # So many hosts in one run; so many runs at once.

@@ -16,6 +16,7 @@ from typing import Any
 
 from gpucluster.autoscaler.daemon.join_requests import JoinRequest, JoinResult, tail
 from gpucluster.autoscaler.policy import Policy
+from gpucluster.controller import join_files
 from gpucluster.errors import InputError
 
 _OCID = re.compile(r"ocid1\.instance\.[a-z0-9-]*\.[a-z0-9-]*\.[a-z0-9.]{6,200}")
@@ -67,6 +68,8 @@ def new_hosts(
 ) -> dict[str, Any]:
     """The second inventory: the new hosts in the groups `joining` and pool_<pool>, and the controller as local host.
 
+    An instance that was launched before the key was rotated has the former one, while there is one.
+
     With Kubernetes each has the labels that the policy promises: those of its pool's group are of permanent nodes.
     """
     children = (inventory.get("all") or {}).get("children") or {}
@@ -77,6 +80,8 @@ def new_hosts(
         "controller": {"hosts": {name: {"ansible_connection": "local"} for name in controllers}},
         "joining": {"hosts": {}},
     }
+    before = join_files.former(key)
+    more = f" -o IdentityFile={before}" if before.exists() else ""
     for request in requests:
         user = (pools.get(request.pool) or {}).get("login_user") or next(iter(sorted(users)), "")
         options = f"-o StrictHostKeyChecking=accept-new -o UserKnownHostsFile={known_hosts / tail(request.instance_id)}"
@@ -84,7 +89,7 @@ def new_hosts(
             "ansible_host": request.address,
             "private_ip": request.address,
             "ansible_ssh_private_key_file": str(key),
-            "ansible_ssh_common_args": f"{options} -o IdentitiesOnly=yes -o ConnectTimeout=10",
+            "ansible_ssh_common_args": f"{options}{more} -o IdentitiesOnly=yes -o ConnectTimeout=10",
             "instance_id": request.instance_id,
             **_labels(policy, request.pool),
             **({"ansible_user": user} if user else {}),

@@ -10,10 +10,10 @@ import tempfile
 from pathlib import Path
 
 from gpucluster import process
+from gpucluster.controller.join_files import COMMENT
 from gpucluster.errors import EnvironmentFault
 from gpucluster.paths import write_private, write_whole
 
-_COMMENT = "gpucluster-join"
 _READABLE = 0o644
 
 
@@ -30,7 +30,7 @@ def make(private: Path, public: Path) -> None:
         # ssh-keygen writes the file in place: a killed one would leave half a key.
         with tempfile.TemporaryDirectory(prefix="gpucluster-key-") as scratch:
             new = Path(scratch) / "key"
-            process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", _COMMENT, "-f", str(new)])
+            process.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", COMMENT, "-f", str(new)])
             write_private(private, new.read_text())
     write_whole(public, process.run(["ssh-keygen", "-y", "-f", str(private)]).stdout, mode=_READABLE)
 

@@ -119,15 +119,20 @@ class OciCloud:
     """The instances of one cluster's elastic pools.
 
     Args:
-        public_key: one line; the join service logs in with it to the nodes of pools without a baked image.
+        public_key: gives one line, for each launch again: a rotation changes it. The join service logs in with it to
+            the nodes of pools without a baked image. Empty where there is no such pool.
         on_request: called for each request with the operation and the code of the answer ("200", or OCI's code).
     """
 
     def __init__(
-        self, policy: Policy, *, public_key: str = "", on_request: OnRequest = lambda _operation, _code: None
+        self,
+        policy: Policy,
+        *,
+        public_key: Callable[[], str] = str,
+        on_request: OnRequest = lambda _operation, _code: None,
     ) -> None:
         self._policy = policy
-        self._public_key = public_key.strip()
+        self._public_key = public_key
         self._on_request = on_request
         self._threads = threading.local()
         self._lock = threading.Lock()
@@ -344,9 +349,10 @@ class OciCloud:
         own = tags.for_elastic_node(self._policy.cluster, pool.name, node, generation)
         details.freeform_tags = tags.fitting({**(details.freeform_tags or {}), **own})
         details.metadata = {**(details.metadata or {}), **metadata}
-        if not pool.baked and self._public_key:
+        key = "" if pool.baked else self._public_key().strip()
+        if key:
             keys = [line for line in str(details.metadata.get(KEYS, "")).splitlines() if line.strip()]
-            details.metadata[KEYS] = "\n".join([*keys, self._public_key])
+            details.metadata[KEYS] = "\n".join([*keys, key])
         if pool.compute_cluster_id:
             details.compute_cluster_id = pool.compute_cluster_id
         return details

@@ -116,10 +116,18 @@ def _booting_file(policy: Policy) -> Path | None:
     return Path(folder) / booting_nodes.FILE.name if folder and policy.scheduler == "slurm" else None
 
 
-def _public_key(policy: Policy, file: Path) -> str:
+def _public_key(policy: Policy, file: Path) -> Callable[[], str]:
+    """What gives the key of now to a launch.
+
+    Raises:
+        EnvironmentFault: there is none, and a pool needs it.
+    """
     from gpucluster.autoscaler.daemon import join_key
 
-    return "" if all(pool.baked for pool in policy.pools.values()) else join_key.read(file)
+    if all(pool.baked for pool in policy.pools.values()):
+        return str
+    join_key.read(file)
+    return lambda: join_key.read(file)
 
 
 def _export(metrics: Metrics, address: str) -> None:

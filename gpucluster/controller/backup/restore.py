@@ -19,7 +19,8 @@ from gpucluster.controller.backup.work import UNIT_SECONDS, note
 from gpucluster.controller.users import lock
 from gpucluster.controller.users.config import Config
 from gpucluster.node_agent.errors import AgentError, Failed, Refused
-from gpucluster.node_agent.programs import call_with_data, run
+from gpucluster.node_agent.programs import run
+from gpucluster.node_agent.units import is_active
 
 # How many of the backups that restores have made are kept.
 KEPT_BACKUPS = 5
@@ -30,18 +31,13 @@ def check_fit(site: Site, manifest: dict[str, Any], *, force: bool) -> None:
     if manifest["cluster"] != site.cluster and not force:
         message = f"the backup is of the cluster {manifest['cluster'][:60]}, and this cluster is {site.cluster}"
         raise Refused(message, "To restore it nevertheless, pass --force")
-    if site.accounting and not force and active("slurmctld"):
+    if site.accounting and not force and is_active("slurmctld"):
         jobs = run("squeue", "--noheader", "--states=RUNNING,SUSPENDED,COMPLETING,CONFIGURING", "--format=%A").split()
         if jobs:
             shown = ", ".join(jobs[:5])
             raise Refused(
                 f"{len(jobs)} jobs run ({shown})", "Wait for them, or pass --force: their records may be lost"
             )
-
-
-def active(unit: str) -> bool:
-    """Whether a unit runs."""
-    return call_with_data("systemctl", "is-active", "--quiet", unit).returncode == 0
 
 
 def build(site: Site, manifest: dict[str, Any], work: Path, entries: Path) -> dict[str, Any]:
@@ -186,7 +182,7 @@ def memory_of(here: Config, present: Path, backup: Path, suffix: str) -> IdMemor
 def restore(site: Site, stream: IO[bytes], *, force: bool) -> dict[str, Any]:
     """Replace the directory and the accounting by those of a backup; returns the command's answer."""
     here = Config.load()
-    if not active("slapd"):
+    if not is_active("slapd"):
         recover(site)
     with work_folder() as work:
         manifest = read_backup(work, stream)
@@ -289,7 +285,7 @@ def last_job(site: Site, manifest: dict[str, Any], built: dict[str, Any]) -> int
     if not accounting or built["accounting_jobs"] is None:
         return 0
     fresh, cluster = f"{accounting.database}_restore", manifest["slurm_cluster"] or ""
-    return jobs.last_id_to_continue_after(accounting, fresh, cluster, running=active("slurmctld"))
+    return jobs.last_id_to_continue_after(accounting, fresh, cluster, running=is_active("slurmctld"))
 
 
 def roll_back(site: Site, kept: Path, error: BaseException) -> NoReturn:

@@ -1,8 +1,8 @@
 """Carries out what the policy decides about jobs: each act once for each hang, also after a restart.
 
 What is about to be done is on the disk before Slurm gets it. A process that is killed between the two loses at most the
-line in the job's output; a requeue or a cancellation is done in a later pass, if the job still hangs then. The line
-comes before the act: a job that has ended takes none.
+line in the job's output. A requeue or a cancellation is done in a later pass, if the job still hangs then: Slurm brings
+the line to the job after `scontrol notify` has ended, and a job that has ended takes none.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ _BEGINNING = "gpucluster: "
 _LARGEST = 8 << 20
 #: Seconds after which a record that asks for nothing is forgotten, and how many are kept.
 _OLDEST_S, _MOST = 7 * 86400.0, 10_000
+_DONE = {ReactionKind.REQUEUE: "requeued", ReactionKind.CANCEL: "cancelled"}
 #: Passes in which an act is tried that Slurm does not do.
 _TRIES = 3
 #: What Slurm answers to a requeue that the job does not allow (Requeue=0). Another try does not help.
@@ -124,7 +125,13 @@ class Reactions:
         before = records.get(job.id)
         record = policy.after(job, before, remarks, now)
         if before is not None and record != before:
-            self._save(job.id, record, records)
+            if before.pending and not record.pending and record.run == before.run:
+                text = f"gpucluster: job {job.name} goes on: it is not {_DONE[before.kind]}."
+                record = record.telling(self._line(text))
+                self._save(job.id, record, records)
+                self._tell(job, text)
+            else:
+                self._save(job.id, record, records)
         if record.pending:
             self._go_on(job, remarks, record, records, now)
             return
@@ -147,8 +154,6 @@ class Reactions:
         ).telling(self._line(act.text))
         self._save(job.id, record, records)
         self._tell(job, act.text)
-        if record.pending:
-            self._carry_out(job, record, records)
 
     def _line(self, text: str) -> str:
         when = datetime.fromtimestamp(self._wall(), timezone.utc)
@@ -195,7 +200,9 @@ class Reactions:
     ) -> None:
         """What an earlier pass has left."""
         if job.state == "RUNNING":
-            if policy.still(job, remarks, now):
+            # A clock that was set back does not hold it up.
+            told_now = 0 <= self._wall() - record.wall < policy.NOTICE_S
+            if policy.still(job, remarks, now) and not told_now:
                 self._carry_out(job, record, records)
         elif job.held and record.exclude:
             self._let_run(job, record, records)

@@ -19,6 +19,9 @@ from gpucluster.node_agent.watch.judge import JobActivity
 
 #: Seconds after which nothing follows from a node's words. Its watcher repeats them every minute.
 FRESH_S = 150.0
+#: Seconds that Slurm has at least to bring a line to a job before something is done to it: `scontrol notify` ends when
+#: slurmctld has the line, and a thread of slurmctld brings it to the node.
+NOTICE_S = 5.0
 #: How often one job is requeued: a program that hangs in the same place each time would never end.
 MOST_REQUEUES = 3
 #: In a job's comment, before the choice. Words are separated by spaces, commas or semicolons; others stay free.

@@ -21,7 +21,7 @@ from gpucluster.errors import CloudError
 from gpucluster.localcloud.engine import volumes
 from gpucluster.localcloud.engine.protocol import LABEL_OCID, LaunchRequest, RunState, mac_address
 from gpucluster.localcloud.engine.seed import Seed
-from gpucluster.localcloud.podman.command import DEVICES_LABEL, error_text, podman, probe
+from gpucluster.localcloud.podman.command import DEVICES_LABEL, LOOK_S, error_text, exists, podman, probe
 from gpucluster.localcloud.podman.host import settings
 from gpucluster.waiting import wait_until
 
@@ -178,9 +178,9 @@ def terminate(name: str, home: Path | None = None) -> None:
     """
     folders = [home / "instances" / name] if home is not None else []
     folder_format = f'{{{{index .Config.Labels "{_FOLDER_LABEL}"}}}}'
-    result = podman("container", "inspect", "--format", folder_format, name, check=False)
-    if result.returncode == 0:
-        folders += [Path(result.stdout.strip())] if result.stdout.strip().startswith("/") else []
+    folder_of = _inspected(name, folder_format)
+    if folder_of is not None:
+        folders += [Path(folder_of)] if folder_of.startswith("/") else []
         gone = _end("rm", "--force", "--volumes", "--time=0", name)
         if gone.returncode != 0 and state(name) != RunState.ABSENT:
             raise CloudError(f"the instance {name} was not removed: {error_text(gone)}", where="podman rm")
@@ -190,9 +190,30 @@ def terminate(name: str, home: Path | None = None) -> None:
 
 
 def state(name: str) -> RunState:
-    """The state of a container."""
-    result = podman("container", "inspect", "--format", "{{.State.Status}}", name, check=False)
-    return _state(result.stdout.strip()) if result.returncode == 0 else RunState.ABSENT
+    """The state of a container.
+
+    Raises:
+        CloudError: Podman does not tell it. It is not ABSENT then: its instance would be shown as TERMINATED.
+    """
+    word = _inspected(name, "{{.State.Status}}")
+    return RunState.ABSENT if word is None else _state(word)
+
+
+def _inspected(name: str, template: str) -> str | None:
+    """What `podman container inspect` shows of a container; None if there is none.
+
+    Raises:
+        CloudError: Podman fails for another reason.
+    """
+    results: list[process.Completed] = []
+
+    def answered() -> bool:
+        results[:] = [podman("container", "inspect", "--format", template, name, check=False)]
+        return results[0].returncode == 0 or not exists("container", name)
+
+    if not wait_until(answered, LOOK_S, _POLL_S):
+        raise CloudError(f"the container {name} can't be read: {error_text(results[0])}", where="podman inspect")
+    return results[0].stdout.strip() if results[0].returncode == 0 else None
 
 
 def listing(label: str) -> list[Container]:
@@ -245,7 +266,7 @@ def remove_image(image: str) -> None:
     """Remove an image. One that instances use is removed with the last of them. Does nothing if it is gone."""
     # Without --force, which would also remove the instances.
     podman("rmi", image, check=False)
-    if podman("image", "exists", image, check=False).returncode == 0:
+    if exists("image", image):
         podman("untag", image, image)
 
 

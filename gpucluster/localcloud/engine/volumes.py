@@ -102,10 +102,14 @@ def _remove(number: int) -> None:
 
 
 def users_of(file: Path) -> set[str]:
-    """The loop devices of this host that show a file."""
+    """The loop devices of this host that show a file.
+
+    Raises:
+        ProcessError: losetup does not tell it. A volume that has users would be given to another instance.
+    """
     if not file.exists():
         return set()
-    listed = process.run(["losetup", "--associated", str(file), "--noheadings", "--output", "NAME"], check=False)
+    listed = process.run(["losetup", "--associated", str(file), "--noheadings", "--output", "NAME"])
     return set(listed.stdout.split())
 
 

@@ -30,7 +30,7 @@ from gpucluster.localcloud.image.contents import DEBIAN_13, Contents, folder_of
 from gpucluster.localcloud.image.package_mirror import Mirror
 from gpucluster.localcloud.image.suites import Suite
 from gpucluster.localcloud.image.traps import Trap
-from gpucluster.localcloud.podman.command import error_text, podman
+from gpucluster.localcloud.podman.command import error_text, exists, podman
 from gpucluster.localcloud.podman.host import settings
 
 REPOSITORY = "localhost/gpucluster"
@@ -138,10 +138,10 @@ def _event(contents: Contents) -> str:
 
 def _inspect(contents: Contents, began: float, *, cached: bool) -> BaseImage | None:
     name = reference(contents)
-    result = podman("image", "inspect", "--format", "{{.Id}} {{.Size}}", name, check=False)
-    if result.returncode != 0:
+    # An image that is there is not made again because Podman could not look.
+    if not exists("image", name):
         return None
-    identifier, size = result.stdout.split()
+    identifier, size = podman("image", "inspect", "--format", "{{.Id}} {{.Size}}", name).stdout.split()
     return BaseImage(name, identifier, int(size), cached, time.monotonic() - began)
 
 

@@ -10,9 +10,15 @@ import sys
 from gpucluster import process
 from gpucluster.errors import CloudError, EnvironmentFault
 from gpucluster.localcloud.podman.host import settings, static_problems
+from gpucluster.waiting import wait_until
 
 # The first release that knows CDI (its RELEASE_NOTES.md).
 _WITH_CDI = [4, 1]
+# `podman KIND exists`: there is none.
+_NONE = 1
+#: Seconds for which Podman is asked again that could not look, as on a busy host.
+LOOK_S = 10.0
+_LOOK_POLL_S = 0.5
 #: On a container: the devices of this host that it has, separated by spaces.
 DEVICES_LABEL = "gpucluster.devices"
 
@@ -34,6 +40,30 @@ def podman(*arguments: str, check: bool = True, timeout: float = 300) -> process
             hint="; ".join(static_problems()),
         )
     return result
+
+
+def exists(kind: str, name: str) -> bool:
+    """Whether Podman has a container, an image or a network of this name.
+
+    That another command about it fails does not show it: `podman KIND exists` ends with 1 where there is none, and with
+    125 where Podman could not look (podman-container-exists(1)). It is asked again for some seconds then.
+
+    Raises:
+        CloudError: Podman can't look.
+    """
+    results: list[process.Completed] = []
+
+    def looked() -> bool:
+        results[:] = [podman(kind, "exists", name, check=False)]
+        return results[0].returncode in (0, _NONE)
+
+    if not wait_until(looked, LOOK_S, _LOOK_POLL_S):
+        raise CloudError(
+            f"podman does not tell whether there is the {kind} {name}: {error_text(results[0])}",
+            where=f"podman, status {results[0].returncode}",
+            hint="; ".join(static_problems()),
+        )
+    return results[0].returncode == 0
 
 
 def error_text(result: process.Completed) -> str:

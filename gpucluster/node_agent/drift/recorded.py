@@ -66,6 +66,7 @@ OF_PROGRAMS = (
     "/etc/gpucluster/host-certificate.json",
     "/etc/gpucluster/host-names.json",
     "/etc/gpucluster/jwt.key*",
+    "/etc/gpucluster/mesh/*",
     "/etc/gpucluster/munge.key*",
     "/etc/munge/munge.key*",
     "/etc/ssh/ssh_host_*",
@@ -75,9 +76,12 @@ OF_PROGRAMS = (
 #: Of these even the existence is their programs' affair.
 _COME_AND_GO = (
     "*.begun",
+    "*.document",
+    "*.former.pub",
     "*.missing",
     "*.new",
     "*.next",
+    "*.next.pub",
     "*.rotation",
     "*.switch",
     "*.lock",

@@ -1,4 +1,4 @@
-"""`gpucluster-agent state-volume attach|take-over|mount|release|save|move-back`: the controller's state on its volume.
+"""`gpucluster-agent state-volume COMMAND`: the controller's state on its volume.
 
 The answer is one line of JSON on standard output; an error is a message on standard error.
 """
@@ -35,6 +35,7 @@ def main(argv: Sequence[str]) -> int:
         parser_of.add_argument("--network", action="append", default=[])
     mount = commands.add_parser("mount", help="mount it as at the last apply; for each boot")
     mount.add_argument("--wait", type=float, default=_WAIT)
+    commands.add_parser("late", help="wait for it, mount it and start the services, where a boot has not found it")
     commands.add_parser("release", help="end the services, and unmount the volume")
     commands.add_parser("save", help="copy keys to the volume").add_argument("--user", required=True)
     commands.add_parser("move-back", help="bring the state back to the boot disk")
@@ -52,6 +53,8 @@ def main(argv: Sequence[str]) -> int:
         elif options.command == "mount":
             volume.mount(options.wait)
             answer = {}
+        elif options.command == "late":
+            answer = {"mounted": volume.mount_late()}
         elif options.command == "save":
             volume.save(options.user)
             answer = {}

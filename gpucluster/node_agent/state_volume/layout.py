@@ -72,6 +72,9 @@ PASSIVE = "/var/lib/gpucluster-standby/passive"
 #: Stops the services where the volume is missing: no database starts on an empty directory of the boot disk.
 UNIT = "gpucluster-state.service"
 UNIT_FILE = f"/etc/systemd/system/{UNIT}"
+#: Mounts the volume and starts the services where the other one has failed, because the volume came later.
+LATE_UNIT = "gpucluster-state-late.service"
+LATE_UNIT_FILE = f"/etc/systemd/system/{LATE_UNIT}"
 
 
 #: What a host that takes over starts one after the other: each needs the one before it. The others follow together.
@@ -100,6 +103,7 @@ Description=The volume with the controller's state
 Before={services}
 After=local-fs.target
 {network}\
+OnFailure={LATE_UNIT}
 StartLimitIntervalSec=0
 
 [Service]
@@ -110,4 +114,24 @@ TimeoutStartSec=15min
 
 [Install]
 RequiredBy={services}
+"""
+
+
+def late_unit(program: str) -> str:
+    """The unit that waits for a volume that was not attached when the host booted.
+
+    Not `Restart=` of the other one: systemd of Oracle Linux 8 (239) refuses a unit of type oneshot that has it, and
+    would not start the services again that it has given up.
+    """
+    return f"""\
+# Managed by gpucluster.
+[Unit]
+Description=Waits for the volume with the controller's state, then starts the services
+StartLimitIntervalSec=0
+
+[Service]
+Type=simple
+ExecStart={program} state-volume late
+Restart=on-failure
+RestartSec=10
 """

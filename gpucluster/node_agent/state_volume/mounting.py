@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpucluster.node_agent import durable_file, programs
+from gpucluster.node_agent import durable_file, programs, units
 from gpucluster.node_agent.errors import Failed, Refused
 from gpucluster.node_agent.host_name import name_host
 from gpucluster.node_agent.state_volume import accounts, device, layout, unsaved_jobs
@@ -38,6 +38,8 @@ _COPY_SECONDS = 6 * 3600.0
 _FORMAT_SECONDS = 1800.0
 _SERVICE_SECONDS = 900.0
 _POLL = 0.5
+# Of a volume that was not there in the minutes of the boot.
+_LATE_POLL = 5.0
 # A standby has no volume when it boots, and its boot does not end before.
 _PASSIVE_WAIT = 5.0
 # Of the volume that must stay free: a database that can't write loses what it was asked to keep.
@@ -114,18 +116,41 @@ class StateVolume:
             raise Failed(f"{SETTINGS} is missing: no apply has attached a volume", "Run: gpucluster apply")
         if self._at(layout.PASSIVE).exists():
             wait = min(wait, _PASSIVE_WAIT)
-        address = str(settings.get("address") or "")
-        self._mount_volume(str(settings["device"]), str(settings["cluster"]), wait, address)
-        if self._marker().get("machine") != self._machine():
-            self._unmount(self._mount)
-            raise Refused(
-                "another controller has taken over the volume with the state: this one does not start its services",
-                "Terminate this instance, or make it the controller again: gpucluster apply",
-            )
-        for name, place in layout.DIRECTORIES.items():
-            if (self._mount / "directories" / name).is_dir():
-                self._bind(name, place)
-        self._set_address(settings)
+        address, at = str(settings.get("address") or ""), str(settings["device"])
+        if not self._is_mounted():
+            self._await_device(at, wait, address)
+        # An apply may attach the volume at this moment: until it has ended, the marker is that of the host before.
+        with self._alone():
+            self._mount_volume(at, str(settings["cluster"]), wait, address)
+            if self._marker().get("machine") != self._machine():
+                self._unmount(self._mount)
+                raise Refused(
+                    "another controller has taken over the volume with the state: this one does not start its services",
+                    "Terminate this instance, or make it the controller again: gpucluster apply",
+                )
+            for name, place in layout.DIRECTORIES.items():
+                if (self._mount / "directories" / name).is_dir():
+                    self._bind(name, place)
+            self._set_address(settings)
+
+    def mount_late(self) -> bool:
+        """Wait until the volume is there, however long, then mount it and start the services. Returns whether it did.
+
+        It ends without that where this host is not to have the volume, or an apply has mounted it.
+        """
+        while True:
+            settings = self._read(self._at(SETTINGS))
+            if not settings or self._at(layout.PASSIVE).exists() or self._is_active(layout.UNIT):
+                return False
+            if self._is_device(Path(str(settings["device"]))):
+                started = programs.call(["systemctl", "start", layout.UNIT], seconds=_SERVICE_SECONDS)
+                if started.returncode == 0:
+                    self._start_services()
+                    return True
+                shown = programs.call(["systemctl", "show", "--property=ExecMainStatus", "--value", layout.UNIT])
+                if shown.stdout.strip() == str(Refused.status):
+                    return False
+            time.sleep(_LATE_POLL)
 
     def take_over(
         self, at: str, cluster: str, user: str, *, wait: float, address: str, networks: Sequence[str], name: str
@@ -145,12 +170,20 @@ class StateVolume:
         attached = self.attach(at, cluster, user, wait=wait, address=address, networks=networks)
         name_host(name)
         self._run(["systemctl", "start", layout.UNIT], _SERVICE_SECONDS)
+        self._start_services()
+        return attached
+
+    def _start_services(self) -> None:
+        """Start what uses the state: first what others need, one after the other.
+
+        Raises:
+            Failed: one of these does not start.
+        """
         enabled = [each for each in dict.fromkeys((*layout.IN_ORDER, *layout.SERVICES)) if self._is_enabled(each)]
         for each in enabled:
             if each in layout.IN_ORDER:
                 self._run(["systemctl", "start", each], _SERVICE_SECONDS)
         self._run(["systemctl", "start", "--no-block", *enabled, "remote-fs.target", "multi-user.target"])
-        return attached
 
     def _is_in_service(self, at: str, cluster: str, address: str) -> bool:
         """Whether all of `take_over` is done: a standby may have gone on by itself, and its services run."""
@@ -167,8 +200,10 @@ class StateVolume:
 
         The host is stopped in the cloud afterwards: what can't be unmounted ends with it.
         """
+        # It would start them again.
+        programs.call(["systemctl", "stop", layout.LATE_UNIT], seconds=_SERVICE_SECONDS)
         self._run(["systemctl", "stop", layout.UNIT], _SERVICE_SECONDS)
-        active = [each for each in layout.SERVICES if self._is_active(each)]
+        active = [each for each in layout.SERVICES if units.is_active(each)]
         if active:
             self._run(["systemctl", "stop", *reversed(active)], _SERVICE_SECONDS)
         passive = self._at(layout.PASSIVE)
@@ -229,7 +264,9 @@ class StateVolume:
                 part.rename(target)
                 back.append(place)
             self._run(["systemctl", "disable", "--now", layout.UNIT])
-            self._at(layout.UNIT_FILE).unlink(missing_ok=True)
+            programs.call(["systemctl", "stop", layout.LATE_UNIT], seconds=_SERVICE_SECONDS)
+            for unit in (layout.UNIT_FILE, layout.LATE_UNIT_FILE):
+                self._at(unit).unlink(missing_ok=True)
             self._at(SETTINGS).unlink(missing_ok=True)
             self._unmount(self._mount)
         return back
@@ -456,7 +493,7 @@ class StateVolume:
     @contextlib.contextmanager
     def _stopped_services(self) -> Iterator[None]:
         """Stop the services that run, and start these again at the end, also after a failure."""
-        active = [name for name in layout.SERVICES if self._is_active(name)]
+        active = [name for name in layout.SERVICES if units.is_active(name)]
         if active:
             self._run(["systemctl", "stop", *reversed(active)], _SERVICE_SECONDS)
         try:
@@ -474,10 +511,19 @@ class StateVolume:
         return programs.call(["systemctl", "is-enabled", "--quiet", name]).returncode == 0
 
     def _enable_unit(self, *, with_address: bool) -> None:
-        file, text = self._at(layout.UNIT_FILE), layout.unit(_PROGRAM, with_address=with_address)
-        if file.is_file() and file.read_text() == text:
+        wanted = {
+            layout.LATE_UNIT_FILE: layout.late_unit(_PROGRAM),
+            layout.UNIT_FILE: layout.unit(_PROGRAM, with_address=with_address),
+        }
+        missing = {
+            self._at(place): text
+            for place, text in wanted.items()
+            if not (self._at(place).is_file() and self._at(place).read_text() == text)
+        }
+        if not missing:
             return
-        durable_file.replace(file, text, mode=0o644)
+        for file, text in missing.items():
+            durable_file.replace(file, text, mode=0o644)
         self._run(["systemctl", "daemon-reload"])
         self._run(["systemctl", "enable", "--quiet", layout.UNIT])
         # It is mounted already: systemd must know, or a start of the services would start it.

@@ -10,6 +10,7 @@ import pytest
 from gpucluster.autoscaler.daemon.join_inventory import check, new_hosts, parse_results
 from gpucluster.autoscaler.daemon.join_requests import JoinResult
 from gpucluster.autoscaler.policy import Policy
+from gpucluster.controller import join_files
 from gpucluster.errors import InputError
 from tests.autoscaler.daemon.join_samples import GOOD, INVENTORY, RAW
 from tests.autoscaler.test_policy import on_kubernetes
@@ -70,6 +71,18 @@ def test_the_second_inventory() -> None:
     assert found["joining"]["hosts"]["my-gpus-e1"]["ansible_user"] == "ubuntu"  # the controller's, for want of its own
     assert found["pool_compute"] == {"hosts": {"compute-e3": {}}}
     assert found["pool_my_gpus"] == {"hosts": {"my-gpus-e1": {}}}
+
+
+def test_an_instance_of_before_a_rotation_is_reached_by_the_former_key(tmp_path: Path) -> None:
+    key = tmp_path / "id_ed25519"
+
+    def options() -> str:
+        made = new_hosts([GOOD], POLICY, INVENTORY, key=key, known_hosts=tmp_path)
+        return str(made["all"]["children"]["joining"]["hosts"][GOOD.node]["ansible_ssh_common_args"])
+
+    assert "IdentityFile" not in options()
+    join_files.former(key).write_text("key")
+    assert f"-o IdentityFile={key}.former -o IdentitiesOnly=yes" in options()
 
 
 def test_each_host_is_judged_by_the_recap_and_by_its_own_words() -> None:

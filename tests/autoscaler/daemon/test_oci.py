@@ -93,7 +93,7 @@ def changed_meanwhile(cloud: OciCloud, change: Callable[[], None]) -> list[str]:
 
 def test_a_launch_carries_all_of_the_configuration_and_what_is_the_nodes_own(site: Site) -> None:
     requests: list[tuple[str, str]] = []
-    cloud = site.cloud(public_key="ssh-ed25519 BBBB daemon\n", on_request=lambda *one: requests.append(one))
+    cloud = site.cloud(public_key=lambda: "ssh-ed25519 BBBB daemon\n", on_request=lambda *one: requests.append(one))
     instance_id, request_id = cloud.launch("compute", "compute-e3", 7, "token-1", {"more": "x"})
     assert request_id
     made = site.api.wait(site.api.compute.get_instance, instance_id, "RUNNING")
@@ -131,7 +131,7 @@ def virtual(api: Api) -> Iterator[Site]:
 
 def test_a_preemptible_node_has_all_of_the_configuration_as_well(virtual: Site) -> None:
     requests: list[tuple[str, str]] = []
-    cloud = virtual.cloud(public_key="ssh-ed25519 BBBB daemon\n", on_request=lambda *one: requests.append(one))
+    cloud = virtual.cloud(public_key=lambda: "ssh-ed25519 BBBB daemon\n", on_request=lambda *one: requests.append(one))
     instance_id, request_id = cloud.launch("compute", "compute-e3", 7, "token-p", {"more": "x"})
     assert request_id
     assert cloud.launch("compute", "compute-e3", 7, "token-p", {"more": "x"})[0] == instance_id
@@ -167,7 +167,9 @@ def test_out_of_preemptible_capacity_is_out_of_capacity(virtual: Site) -> None:
 
 def test_baked_nodes_get_no_key_of_ours(api: Api) -> None:
     site = Site(api)
-    instance_id, _ = site.cloud(public_key="ssh-ed25519 BBBB daemon").launch("compute", "compute-e1", 1, "token-2")
+    instance_id, _ = site.cloud(public_key=lambda: "ssh-ed25519 BBBB daemon").launch(
+        "compute", "compute-e1", 1, "token-2"
+    )
     assert "BBBB" not in api.compute.get_instance(instance_id).data.metadata["ssh_authorized_keys"]
     assert site.cloud().terminate(instance_id)
     api.wait(api.compute.get_instance, instance_id, "TERMINATED")  # the next test counts elastic instances

@@ -28,7 +28,7 @@ begin() {
 verb=$1 name=${!#}
 case $name in mariadb | sssd) exit 0 ;; esac
 case $verb in
-    is-active) lives "$name" ;;
+    is-active) lives "$name" || exit 3 ;;
     start)
         pidwait --exact timeout
         lives "$name" || { begin "$name" > /dev/null 2>&1 < /dev/null & }

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpucluster.controller.backup import __main__ as program
-from gpucluster.controller.backup import directory
+from gpucluster.controller.backup import directory, restore
 from gpucluster.controller.backup import site as sites
 from gpucluster.controller.users.config import Config
 from gpucluster.node_agent import errors
@@ -64,6 +64,7 @@ def test_what_is_not_a_backup_is_refused_before_anything_stops(
 ) -> None:
     monkeypatch.setattr(Config, "load", classmethod(lambda _cls: Config.parse(CONFIG)))
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"not a backup")))
+    monkeypatch.setattr(restore, "is_active", lambda _unit: True)
     assert program.main(["restore"]) == errors.Refused("x").status
     reported = failure(capsysbinary)
     assert "this is not a backup" in reported["message"]

@@ -88,7 +88,7 @@ class Restore:
         patch.setattr(sites, "KEPT", tmp_path / "kept")
         patch.setattr(Config, "load", lambda: HERE)
         patch.setattr(lock, "held", self.lock)
-        patch.setattr(restoring, "active", lambda _unit: True)
+        patch.setattr(restoring, "is_active", lambda _unit: True)
         patch.setattr(restoring, "unit", lambda *_words: None)
         patch.setattr(restoring, "read_backup", lambda *_: manifest())
         patch.setattr(restoring, "check_fit", lambda *_, **__: None)

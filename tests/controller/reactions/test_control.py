@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpucluster.controller.reactions.control import FILE, Reactions, messages_of_job
-from gpucluster.controller.reactions.policy import FRESH_S, Choice, ReactionSettings, WatchedJob
+from gpucluster.controller.reactions.policy import FRESH_S, NOTICE_S, Choice, ReactionSettings, WatchedJob
 from gpucluster.node_agent.errors import Failed
 from gpucluster.node_agent.watch.judge import JobActivity
 from gpucluster.node_agent.watch.message import ReportedJob
@@ -94,6 +94,11 @@ class Site:
         self.now += 15
         self.service.tick({"10.0.0.1": "n1"}.get)  # type: ignore[arg-type]
 
+    def twice(self) -> None:
+        """The pass with the line, and that in which something is done."""
+        self.tick()
+        self.tick()
+
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
@@ -105,6 +110,7 @@ def test_what_was_said_and_done_is_kept_for_the_owner_with_its_time(site: Site) 
     site.settings = CANCEL
     site.again()
     site.hung()
+    site.tick()
     site.tick()
     site.again()
     site.tick()
@@ -144,6 +150,8 @@ def replace_said(said: ReportedJob, **changed: object) -> ReportedJob:
 
 def test_a_hung_job_is_told_and_requeued_without_the_node_of_the_rank(site: Site) -> None:
     site.hung()
+    site.tick()
+    assert site.slurm.verbs() == ["notify"], "Slurm brings the line first"
     site.tick()
     assert site.slurm.verbs() == ["notify", "requeue"]
     assert site.slurm.done[0][1] == (
@@ -191,7 +199,7 @@ def test_a_service_that_was_killed_cancels_the_job_if_it_still_hangs(tmp_path: P
     site.slurm.killed = at
     site.hung()
     with pytest.raises(KilledError):
-        site.tick()
+        site.twice()
     site.again()
     site.tick()
     assert "cancel" not in site.slurm.verbs()  # nothing is known of the job yet
@@ -206,20 +214,41 @@ def test_a_job_that_has_gone_on_meanwhile_is_not_cancelled(tmp_path: Path) -> No
     site.slurm.killed = "cancel"
     site.hung()
     with pytest.raises(KilledError):
-        site.tick()
+        site.twice()
     site.again()
     site.service.hear("n1", [replace_said(HUNG, state=JobActivity.WORKING)])
     site.tick()
     site.now += FRESH_S
     site.tick()
+    assert site.slurm.verbs() == ["notify", "notify"]
+    assert site.slurm.done[1][1] == "gpucluster: job 7 goes on: it is not cancelled."
+    assert len(messages_of_job(site.folder, "7")) == 2
+
+
+def test_slurm_has_its_time_for_the_line(site: Site) -> None:
+    site.hung()
+    site.tick()
+    site.now += NOTICE_S - 1
+    site.service.tick()
     assert site.slurm.verbs() == ["notify"]
+    site.now += 1
+    site.service.tick()
+    assert site.slurm.verbs() == ["notify", "requeue"]
+
+
+def test_a_clock_that_was_set_back_holds_nothing_up(site: Site) -> None:
+    site.hung()
+    site.tick()
+    site.service._wall = lambda: 1.0
+    site.tick()
+    assert site.slurm.verbs() == ["notify", "requeue"]
 
 
 def test_a_service_that_was_killed_after_the_requeue_releases_the_job(site: Site) -> None:
     site.slurm.killed = "requeued"
     site.hung()
     with pytest.raises(KilledError):
-        site.tick()
+        site.twice()
     site.again()
     assert site.slurm.job is not None
     site.slurm.job = replace(site.slurm.job, state="PENDING", held=True)
@@ -242,7 +271,7 @@ def test_a_job_that_may_not_be_requeued_stays_and_reports_it(site: Site) -> None
 def test_an_act_is_tried_three_times(tmp_path: Path) -> None:
     site = Site(tmp_path, CANCEL)
     site.slurm.refuses["cancel"] = "Unable to contact slurm controller"
-    for _ in range(5):
+    for _ in range(6):
         site.hung()
         site.tick()
     assert len([words for words in site.said if "tried again" in words]) == 2
@@ -252,6 +281,7 @@ def test_an_act_is_tried_three_times(tmp_path: Path) -> None:
 def test_a_node_that_slurm_does_not_exclude_holds_no_job(site: Site) -> None:
     site.slurm.refuses["exclude"] = "Invalid node name"
     site.hung()
+    site.tick()
     site.tick()
     assert site.slurm.job is not None
     site.slurm.job = replace(site.slurm.job, state="PENDING", held=True)
@@ -264,6 +294,7 @@ def test_output_that_takes_no_line_stops_nothing(tmp_path: Path) -> None:
     site = Site(tmp_path, CANCEL)
     site.slurm.refuses["notify"] = "job notify failure"
     site.hung()
+    site.tick()
     site.tick()
     assert site.slurm.verbs() == ["cancel"]
     assert any("its output has no line" in words for words in site.said)
@@ -288,6 +319,7 @@ def test_of_a_job_that_is_gone_the_lines_stay_for_a_week(tmp_path: Path) -> None
 def test_a_damaged_file_stops_nothing(site: Site) -> None:
     (site.folder / FILE).write_text("{")
     site.hung()
+    site.tick()
     site.tick()
     assert site.slurm.verbs() == ["notify", "requeue"]
     assert "can't be read" in site.said[0]
