@@ -56,6 +56,7 @@ LONGEST = (
     "e2e/test_people.py",
     "e2e/test_account_budget.py",
     "e2e/test_reboot.py",
+    "e2e/test_tutorial.py",
     "e2e/test_rollout.py",
     "e2e/test_without_scheduler.py",
     "e2e/test_machine_gpus.py",

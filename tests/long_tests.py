@@ -295,6 +295,11 @@ _LEFT_OUT: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         "e2e/test_machine_gpus.py",
         (),
     ),
+    (
+        "The same commands with other words around them: e2e/test_main_path.py.",
+        "e2e/test_tutorial.py",
+        (),
+    ),
 )
 #: What the short run proves of each file, or test of one (`FILE::NAME`, `FILE::NAME[CASE]`).
 LONG: dict[str, str] = {
