@@ -27,6 +27,22 @@ settings.load_profile("tests")
 
 # The files that take longest, longest first. A worker has a file to its end, so one that begins late makes all wait.
 LONGEST = (
+    # whole clusters: minutes. First those that make test has.
+    "e2e/test_elastic.py",
+    "e2e/test_main_path.py",
+    "e2e/test_people.py",
+    "e2e/test_changes.py",
+    "e2e/test_standby.py",
+    "e2e/test_drift.py",
+    "e2e/test_controller_state.py",
+    "e2e/test_account_budget.py",
+    "e2e/test_reboot.py",
+    "e2e/test_tutorial.py",
+    "e2e/test_rollout.py",
+    "e2e/test_without_scheduler.py",
+    "e2e/test_machine_gpus.py",
+    "e2e/test_slurm_upgrade.py",
+    "e2e/test_anywhere.py",
     # about three quarters of a minute and more, each
     "node_agent/test_oldest_python.py",
     "autoscaler/daemon/test_harness_crashes.py",
@@ -46,22 +62,6 @@ LONGEST = (
     "ansible/test_elastic_slurm.py",
     "terraform/test_backends.py",
     "autoscaler/daemon/test_join.py",
-    # whole clusters: minutes
-    "e2e/test_changes.py",
-    "e2e/test_standby.py",
-    "e2e/test_drift.py",
-    "e2e/test_controller_state.py",
-    "e2e/test_elastic.py",
-    "e2e/test_main_path.py",
-    "e2e/test_people.py",
-    "e2e/test_account_budget.py",
-    "e2e/test_reboot.py",
-    "e2e/test_tutorial.py",
-    "e2e/test_rollout.py",
-    "e2e/test_without_scheduler.py",
-    "e2e/test_machine_gpus.py",
-    "e2e/test_slurm_upgrade.py",
-    "e2e/test_anywhere.py",
 )
 _RANKS = {Path(__file__).parent / name: rank for rank, name in enumerate(LONGEST)}
 

@@ -113,25 +113,30 @@ def stages(order: str, *, everything: bool = False) -> list[list[Stage]]:
         order: a seed, or empty. `everything`: with the tests that `make test` leaves out.
 
     First what needs no machine, beside it the images that tests boot: a test that had to wait until one is made would
-    wait for minutes, and making them uses one processor. Then single parts and whole clusters: while clusters wait,
-    parts use the processors.
+    wait for minutes, and making them uses one processor. Then single parts and whole clusters at the same time: while
+    clusters wait, parts use the processors. With every test they are two stages, because so many clusters at a time
+    would be too much.
     """
     options = [f"--order={order}"] if order else []
-    parts = f"not e2e and not ({FAST})" + ("" if everything else f" and not {LONG}")
-    whole = [] if everything else ["-m", f"not {LONG}"]
-    clusters = workers() // 2
-    tests = max(workers() - clusters, 1)
-    return [
-        [
-            Stage("checks", ["make", "--no-print-directory", "lint"], tests=False),
-            Stage("images", [sys.executable, "-m", "tools.images"], tests=False),
-            Stage("fast tests", [*_PYTEST, "2", *options, "-m", FAST, "--ignore=tests/e2e"]),
-        ],
-        [
-            Stage("tests", [*_PYTEST, str(tests), *options, "-m", parts, "--ignore=tests/e2e"]),
-            Stage("clusters", [*_PYTEST, str(max(clusters, 1)), *options, *whole, "tests/e2e"]),
-        ],
+    number = workers()
+    first = [
+        Stage("checks", ["make", "--no-print-directory", "lint"], tests=False),
+        Stage("images", [sys.executable, "-m", "tools.images"], tests=False),
+        Stage("fast tests", [*_PYTEST, "2", *options, "-m", FAST, "--ignore=tests/e2e"]),
     ]
+    if not everything:
+        return [first, [Stage("tests", [*_PYTEST, str(number), *options, "-m", f"not ({FAST}) and not {LONG}"])]]
+    clusters = max(number // 2, 1)
+    parts = [
+        *_PYTEST,
+        str(max(number - clusters, 1)),
+        *options,
+        "-m",
+        f"not e2e and not ({FAST})",
+        "--ignore=tests/e2e",
+    ]
+    whole = [*_PYTEST, str(clusters), *options, "tests/e2e"]
+    return [first, [Stage("tests", parts), Stage("clusters", whole)]]
 
 
 def chosen(files: Sequence[str]) -> list[list[Stage]]:

@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.story, pytest.mark.timeout(2 * PATIEN
 # A controller and two BM.GPU4.8 in a cluster network: what `make demo` builds.
 SCRATCH = "    scratch: {mount_path: /mnt/scratch, mount_target: own, throughput_gbps: 20, hosts: [compute]}\n"
 SHARES = f"storage:\n  shares:\n    data: {{mount_path: /mnt/data}}\n{SCRATCH}"
-CLUSTER_YML = f"{worked_example('local')}{SHARES}"
+CLUSTER_YML = worked_example("local").replace("\nusers:", f"\n{SHARES}users:")
 # A machine that runs other tests may answer late.
 STATUS = ("status", "--timeout", "60")
 CONTROLLER, NODES = "demo-controller", ("compute-1", "compute-2")
