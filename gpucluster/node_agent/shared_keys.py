@@ -12,13 +12,15 @@ import json
 import os
 import pwd
 import re
+import stat
 import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpucluster.node_agent import bounded, durable_file, munge_key
+from gpucluster.node_agent import applied_record, bounded, durable_file, munge_key
+from gpucluster.node_agent.drift import recorded
 from gpucluster.node_agent.errors import AgentError, Failed, Refused, report
 from gpucluster.node_agent.foreign_folder import Folder
 from gpucluster.node_agent.host_identity import BEGIN, END
@@ -87,11 +89,17 @@ def _let_in(home: Path, owner: tuple[int, int], keys: Sequence[str], removed: Co
             with folder.make(".ssh", 0o700) as made:
                 made.give(*owner)
         with folder.folder(".ssh") as inner:
-            there = inner.look(_AUTHORIZED) is not None
-            before = inner.read(_AUTHORIZED, _LONGEST).decode(errors="replace") if there else ""
+            there = inner.look(_AUTHORIZED)
+            content = inner.read(_AUTHORIZED, _LONGEST) if there else b""
+            before = content.decode(errors="replace")
             after = without(with_own(before, keys) if keys else before, removed)
             if after != before:
                 inner.write(_AUTHORIZED, after.encode(), 0o600, owner)
+                if there:
+                    # A rotation is not drift, and what an administrator has changed in the file stays one.
+                    was = recorded.file_state(stat.S_IMODE(there.st_mode), there.st_uid, there.st_gid, content)
+                    now = recorded.file_state(0o600, *owner, after.encode())
+                    applied_record.follow(str(home / ".ssh" / _AUTHORIZED), was, now)
 
 
 def with_own(text: str, keys: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from gpucluster.node_agent import munge_key, shared_keys
+from gpucluster.node_agent.drift import recorded
 from gpucluster.node_agent.errors import Failed, Refused
 from gpucluster.node_agent.host_identity import BEGIN, END, controllers_key
 from gpucluster.node_agent.shared_keys import MARKER, old_servers, take, with_own, without
@@ -74,6 +75,31 @@ def test_a_host_has_what_the_document_has(home: Path, mesh: Path) -> None:
     before = private.stat()
     take({"containers": CONTAINERS}, "opc", mesh)
     assert private.stat() == before, "what a host has is not written again"
+
+
+def test_a_rotation_is_no_drift_and_a_key_of_another_stays_one(
+    home: Path, mesh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorded, "RECORD", tmp_path / "applied.json")
+    keys = home / ".ssh/authorized_keys"
+
+    def seen() -> list[str]:
+        noted = json.loads(recorded.RECORD.read_text())["noted"]["files"]
+        return [each["seen"] for each in recorded.files(noted, noted) if each["kind"] == "file"]
+
+    for other, expected in (("", []), (f"{ADMIN}\n", ["other content"])):
+        take({"controller": [FORMER]}, "opc", mesh)
+        record = {"format": recorded.FORMAT, "noted": {"files": {str(keys): recorded.state_of(str(keys))}}}
+        recorded.RECORD.write_text(json.dumps(record))
+        recorded.RECORD.chmod(0o600)
+        keys.write_text(other + keys.read_text())
+        for document in ({"controller": [FORMER, NEXT]}, {"controller": [NEXT], "removed": [FORMER]}):
+            take(document, "opc", mesh)
+            assert seen() == expected
+        assert recorded.RECORD.stat().st_mode & 0o777 == 0o600
+    recorded.RECORD.unlink()
+    take({"controller": [FORMER]}, "opc", mesh)
+    assert not recorded.RECORD.exists(), "an apply that has begun has removed it"
 
 
 def test_a_host_without_the_folder_of_containers_gets_none(home: Path, tmp_path: Path) -> None:

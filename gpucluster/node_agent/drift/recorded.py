@@ -196,7 +196,7 @@ def state_of(path: str) -> str:
         state = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return "absent"
-    kind, owner = stat.S_IFMT(state.st_mode), f"{stat.S_IMODE(state.st_mode):o}:{state.st_uid}:{state.st_gid}"
+    kind, owner = stat.S_IFMT(state.st_mode), _access(stat.S_IMODE(state.st_mode), state.st_uid, state.st_gid)
     if kind == stat.S_IFLNK:
         return f"link {os.readlink(path)}"
     if kind != stat.S_IFREG:
@@ -204,7 +204,16 @@ def state_of(path: str) -> str:
     if state.st_size > READ_WHOLE:
         return f"{owner} {state.st_size} {state.st_mtime_ns}"
     with open(path, "rb") as file:
-        return f"{owner} {hashlib.blake2b(file.read(), digest_size=16).hexdigest()}"
+        return file_state(stat.S_IMODE(state.st_mode), state.st_uid, state.st_gid, file.read())
+
+
+def file_state(mode: int, user: int, group: int, content: bytes) -> str:
+    """The state of a regular file of at most `READ_WHOLE` bytes."""
+    return f"{_access(mode, user, group)} {hashlib.blake2b(content, digest_size=16).hexdigest()}"
+
+
+def _access(mode: int, user: int, group: int) -> str:
+    return f"{mode:o}:{user}:{group}"
 
 
 def _owner(state: str) -> str:
