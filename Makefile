@@ -73,7 +73,7 @@ check-tests:
 # FILES="tests/spec tests/cli/test_cli.py": these tests only. CHANGED=1: those that reach what differs from the main branch;
 # CHANGED=COMMIT: from a commit. ORDER=SEED: in another order.
 .PHONY: test
-test: test-machine ## run every check and the tests of a quarter of an hour, whole clusters included; FILES=... or CHANGED=1: some of them
+test: test-machine ## run every check and the tests, whole clusters included, without those that take longest; FILES=... or CHANGED=1: some of them
 	$(BIN)/python -m tools.suite $(if $(FILES),--files $(FILES)) \
 	  $(if $(CHANGED),--changed $(filter-out 1,$(CHANGED))) $(if $(ORDER),--order $(ORDER))
 
