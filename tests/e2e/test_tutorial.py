@@ -48,7 +48,14 @@ class Reader:
         self.site = site
         self.commands = steps(PAGE)
         self.login = ""
-        self._env = {**site.env, "MAKEFLAGS": " ".join(f"-o {name}" for name in _INSTALLED), "TERM": "xterm"}
+        programs = site.folder / "programs"
+        programs.mkdir()
+        make = programs / "make"
+        make.write_text(
+            f'#!/bin/sh\nexec {shutil.which("make")} {" ".join(f"-o {name}" for name in _INSTALLED)} "$@"\n'
+        )
+        make.chmod(0o755)
+        self._env = {**site.env, "PATH": f"{programs}:{os.environ['PATH']}", "TERM": "xterm"}
 
     def types(self, step: int, *, answer: str = "", status: int = 0) -> str:
         """Type the next command of a step in a terminal of 120 columns. Returns what it shows.
