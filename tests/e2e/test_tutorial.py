@@ -137,7 +137,7 @@ def test_it_grows_by_a_node(reader: Reader) -> None:
     assert text.count("count: 2") == 1
     reader.site.file.write_text(text.replace("count: 2", "count: 3"))
     assert "compute-3" in reader.types(6)
-    reader.types(6, answer="y")
+    assert "[y/N]" in reader.types(6, answer="y")
     assert len(containers(reader.site.home)) == 4
 
 
