@@ -114,8 +114,8 @@ def stages(order: str, *, everything: bool = False) -> list[list[Stage]]:
 
     First what needs no machine, beside it the images that tests boot: a test that had to wait until one is made would
     wait for minutes, and making them uses one processor. Then single parts and whole clusters at the same time: while
-    clusters wait, parts use the processors. With every test they are two stages, because so many clusters at a time
-    would be too much.
+    clusters wait, parts use the processors. With every test they are two stages, because six clusters at a time
+    are too much.
     """
     options = [f"--order={order}"] if order else []
     number = workers()

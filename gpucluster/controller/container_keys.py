@@ -17,7 +17,8 @@ from typing import Any
 
 from gpucluster.controller import host_commands, rotation_parts, shared_keys
 from gpucluster.controller.host_commands import Answer, ReachableHosts
-from gpucluster.controller.shared_keys import FORMER, NEXT, UnconfirmedHosts, beside
+from gpucluster.controller.rotation_parts import UnconfirmedHosts
+from gpucluster.controller.shared_keys import FORMER, NEXT, beside
 from gpucluster.controller.users.config import HostLogins
 from gpucluster.node_agent import durable_file
 from gpucluster.node_agent.errors import Failed, Refused, Unconfirmed
@@ -78,7 +79,7 @@ def rotate(config: HostLogins, note: Callable[[str], None], mesh: Path = MESH) -
 
 
 def _bring(cluster: ReachableHosts, config: HostLogins, mesh: Path) -> dict[str, Answer]:
-    """Let hosts have what the files of containers are now. How the controller logs in is the matter of another one."""
+    """Send hosts what the files of containers are now. How the controller logs in is the matter of another rotation."""
     found = shared_keys.publish(config, mesh)
     return shared_keys.bring(cluster, config, {"containers": found["containers"]})
 
@@ -123,7 +124,7 @@ def _file(mesh: Path, name: str) -> Path:
 
 
 def _public(mesh: Path, name: str) -> Path:
-    return mesh / f"{name}.pub"
+    return shared_keys.public_file(mesh / name)
 
 
 def _former(mesh: Path, name: str) -> Path:
@@ -135,11 +136,4 @@ def state(mesh: Path = MESH) -> list[dict[str, Any]]:
     login = _file(mesh, LOGIN)
     if not login.is_file() or not _public(mesh, LOGIN).is_file():
         return []
-    phase = _phase(mesh)
-    row = {
-        "name": NAME,
-        "changed": rotation_parts.moment(login.stat().st_mtime),
-        "state": {"complete": "complete", "prepared": "prepared", "switched": "unconfirmed"}[phase],
-        "unconfirmed": UnconfirmedHosts(UNCONFIRMED, NAME).read() if phase == "switched" else [],
-    }
-    return [row]
+    return [UnconfirmedHosts(UNCONFIRMED, NAME).row(login.stat().st_mtime, _phase(mesh))]

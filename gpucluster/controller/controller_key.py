@@ -17,7 +17,8 @@ from typing import Any
 
 from gpucluster.controller import host_commands, rotation_parts, shared_keys
 from gpucluster.controller.host_commands import ReachableHosts
-from gpucluster.controller.shared_keys import FORMER, NEXT, UnconfirmedHosts, beside
+from gpucluster.controller.rotation_parts import UnconfirmedHosts
+from gpucluster.controller.shared_keys import FORMER, NEXT, beside
 from gpucluster.controller.users.config import HostLogins
 from gpucluster.node_agent.errors import Failed, Refused, Unconfirmed
 from gpucluster.node_agent.foreign_folder import Folder
@@ -65,7 +66,7 @@ def rotate(config: HostLogins, note: Callable[[str], None]) -> dict[str, Any]:
         answers = shared_keys.bring(before, config, found, late)
         silent = {name: why for name, why in silent.items() if name not in late or answers[name].reason}
     unconfirmed, counts = cluster.confirmation(silent, cluster.off(silent))
-    _unconfirmed().keep(list(unconfirmed))
+    UnconfirmedHosts(UNCONFIRMED, NAME).keep(list(unconfirmed))
     result = {"new": is_new, **counts}
     if unconfirmed:
         raise Unconfirmed(
@@ -114,20 +115,9 @@ def _commit(key: Path) -> None:
                 folder.move(old, folder, new)
 
 
-def _unconfirmed() -> UnconfirmedHosts:
-    return UnconfirmedHosts(UNCONFIRMED, NAME)
-
-
 def state(config: HostLogins) -> list[dict[str, Any]]:
     """For the list of what can be rotated: when the key was made, and what is not complete. Empty without one."""
     key = config.key
     if key is None or not key.is_file():
         return []
-    phase = _phase(key)
-    row = {
-        "name": NAME,
-        "changed": rotation_parts.moment(key.stat().st_mtime),
-        "state": {"complete": "complete", "prepared": "prepared", "switched": "unconfirmed"}[phase],
-        "unconfirmed": _unconfirmed().read() if phase == "switched" else [],
-    }
-    return [row]
+    return [UnconfirmedHosts(UNCONFIRMED, NAME).row(key.stat().st_mtime, _phase(key))]

@@ -20,10 +20,10 @@ from typing import Any
 from gpucluster.controller import ca, host_commands, rotation_parts
 from gpucluster.controller.host_commands import ReachableHosts
 from gpucluster.controller.kubernetes import certificates
+from gpucluster.controller.rotation_parts import UnconfirmedHosts
 from gpucluster.controller.users.config import HostLogins
 from gpucluster.node_agent import directory_authority, programs
 from gpucluster.node_agent.errors import Failed, Unconfirmed
-from gpucluster.node_agent.passwords import write_file
 from gpucluster.node_agent.standby import keeping
 
 NAME = "directory-ca"
@@ -62,13 +62,13 @@ def rotate(config: HostLogins, note: Callable[[str], None]) -> dict[str, Any]:
     unconfirmed, counts = hosts.confirmation(silent, hosts.off(silent))
     result = {"new": is_new, **counts, "authority": ca.authority()}
     if unconfirmed:
-        write_file(_unconfirmed_file(), json.dumps(sorted(unconfirmed)))
+        _waiting().keep(list(unconfirmed))
         raise Unconfirmed(
             f"not every host trusts the next CA alone: {host_commands.named(unconfirmed)}",
             "Run the same command again when they answer. Until then they trust the former CA, too",
             result,
         )
-    _unconfirmed_file().unlink(missing_ok=True)
+    _waiting().keep([])
     ca.end()
     return result
 
@@ -101,8 +101,8 @@ def _tell_standby() -> None:
         programs.call(["systemctl", "start", keeping.SERVICE], seconds=_STANDBY_SECONDS)
 
 
-def _unconfirmed_file() -> Path:
-    return ca.FOLDER / "unconfirmed.json"
+def _waiting() -> UnconfirmedHosts:
+    return UnconfirmedHosts(ca.FOLDER / "unconfirmed.json", NAME)
 
 
 def state() -> list[dict[str, Any]]:
@@ -112,14 +112,5 @@ def state() -> list[dict[str, Any]]:
     certificate = ca.FOLDER / "ca.pem"
     if not certificate.is_file():
         return []
-    phase = ca.phase()
     made, ends = certificate.stat().st_mtime, certificates.end_of(certificate, certificate.read_bytes())
-    names = rotation_parts.read(_unconfirmed_file(), NAME, lambda raw: list(map(str, raw))) or []
-    row = {
-        "name": NAME,
-        "changed": rotation_parts.moment(made),
-        "expires": rotation_parts.moment(ends),
-        "state": {"complete": "complete", "prepared": "prepared", "switched": "unconfirmed"}[phase],
-        "unconfirmed": names if phase == "switched" else [],
-    }
-    return [row]
+    return [{**_waiting().row(made, ca.phase()), "expires": rotation_parts.moment(ends)}]

@@ -16,7 +16,8 @@ from typing import Any
 
 from gpucluster.controller import host_commands, join_files, rotation_parts, shared_keys
 from gpucluster.controller.host_commands import ReachableHosts
-from gpucluster.controller.shared_keys import FORMER, NEXT, UnconfirmedHosts, beside
+from gpucluster.controller.rotation_parts import UnconfirmedHosts
+from gpucluster.controller.shared_keys import FORMER, NEXT, beside, public_file
 from gpucluster.controller.users import hosts
 from gpucluster.controller.users.config import HostLogins
 from gpucluster.node_agent import durable_file, programs
@@ -45,7 +46,7 @@ def rotate(
     is_new = _phase(key) == "complete"
     note("makes the next key of new nodes" if is_new else "goes on with a rotation that was interrupted")
     _switch(key, public)
-    former = shared_keys.public(beside(_of(key), FORMER))
+    former = shared_keys.public(beside(public_file(key), FORMER))
     # Before the nodes in service are listed: one that joins meanwhile is in one of both.
     joining = _joining(config, key)
     cluster = ReachableHosts.of(config)
@@ -65,32 +66,32 @@ def rotate(
             "New instances get the next key. Run the same command again when these nodes are in service, or gone",
             result,
         )
-    for file in (beside(key, FORMER), beside(_of(key), FORMER)):
+    for file in (beside(key, FORMER), beside(public_file(key), FORMER)):
         file.unlink(missing_ok=True)
     return result
 
 
 def _phase(key: Path) -> str:
     """Where a rotation stands: `complete`, or `switched` as soon as the former key is kept."""
-    return "switched" if beside(_of(key), FORMER).exists() else "complete"
+    return "switched" if beside(public_file(key), FORMER).exists() else "complete"
 
 
 def _switch(key: Path, public: Path) -> None:
     """From now on the autoscaler gives instances the next key. It may be repeated."""
     following = beside(key, NEXT)
     if _phase(key) == "complete":
-        for left in (following, beside(_of(key), NEXT)):
+        for left in (following, beside(public_file(key), NEXT)):
             left.unlink(missing_ok=True)
         made, shown = shared_keys.pair(join_files.COMMENT)
-        durable_file.replace(beside(_of(key), NEXT), shown, mode=0o600)
+        durable_file.replace(beside(public_file(key), NEXT), shown, mode=0o600)
         durable_file.replace(following, made, mode=0o600)
         # The private half first: the join service uses it where it is.
         durable_file.replace(beside(key, FORMER), key.read_text(), mode=0o600)
-        durable_file.replace(beside(_of(key), FORMER), f"{_public_of(key)}\n", mode=0o600)
+        durable_file.replace(beside(public_file(key), FORMER), f"{_public_of(key)}\n", mode=0o600)
     if following.exists():
         following.replace(key)
         durable_file.sync_folder(key.parent)
-    half = beside(_of(key), NEXT)
+    half = beside(public_file(key), NEXT)
     if half.exists():
         durable_file.replace(public, half.read_text(), mode=0o644)
         half.unlink()
@@ -101,7 +102,7 @@ def _joining(config: HostLogins, key: Path) -> dict[str, str]:
 
     Slurm knows which nodes power up. Kubernetes does not: there it is a matter of time.
     """
-    ends = beside(_of(key), FORMER).stat().st_mtime + _longest_launch()
+    ends = beside(public_file(key), FORMER).stat().st_mtime + _longest_launch()
     if time.time() > ends:
         return {}
     elastic = [name for name in config.login_user_by_host if hosts.is_hostlist(name)]
@@ -139,19 +140,8 @@ def _public_of(key: Path) -> str:
     return " ".join(done.stdout.split()[:2])
 
 
-def _of(key: Path) -> Path:
-    return key.with_name(f"{key.name}.pub")
-
-
 def state(key: Path = KEY) -> list[dict[str, Any]]:
     """For the list of what can be rotated: when the key was made, and what is not complete. Empty without one."""
     if not key.is_file():
         return []
-    phase = _phase(key)
-    row = {
-        "name": NAME,
-        "changed": rotation_parts.moment(key.stat().st_mtime),
-        "state": "complete" if phase == "complete" else "unconfirmed",
-        "unconfirmed": UnconfirmedHosts(UNCONFIRMED, NAME).read() if phase == "switched" else [],
-    }
-    return [row]
+    return [UnconfirmedHosts(UNCONFIRMED, NAME).row(key.stat().st_mtime, _phase(key))]

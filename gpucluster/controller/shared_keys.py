@@ -12,11 +12,9 @@ import os
 import pwd
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpucluster.controller import rotation_parts
 from gpucluster.controller.host_commands import Answer, ReachableHosts
 from gpucluster.controller.users.config import HostLogins
 from gpucluster.node_agent import bounded, programs
@@ -56,8 +54,13 @@ def beside(file: Path, ending: str) -> Path:
     return file.with_name(f"{file.name}{ending}")
 
 
+def public_file(private: Path) -> Path:
+    """The file of the public half of a pair."""
+    return private.with_name(f"{private.name}.pub")
+
+
 def public(file: Path) -> str:
-    """The public file of a private one."""
+    """The public key in a file, in one line."""
     return file.read_text().strip()
 
 
@@ -79,13 +82,13 @@ def document(config: HostLogins, mesh: Path = MESH) -> dict[str, Any]:
 
 def _all_of(private: Path, endings: Sequence[str]) -> list[str]:
     """The public keys that are accepted now: the present one, and those of a rotation."""
-    present = private.with_name(f"{private.name}.pub")
+    present = public_file(private)
     files = [present, *(beside(present, ending) for ending in endings)]
-    return list(dict.fromkeys(file.read_text().strip() for file in files if file.is_file()))
+    return list(dict.fromkeys(public(file) for file in files if file.is_file()))
 
 
 def publish(config: HostLogins, mesh: Path = MESH) -> dict[str, Any]:
-    """Let hosts that boot have what is in the files now, and return it."""
+    """Store for hosts that boot what is in the files now, and return it."""
     found = document(config, mesh)
     write_file(DOCUMENT, json.dumps(found))
     return found
@@ -94,7 +97,7 @@ def publish(config: HostLogins, mesh: Path = MESH) -> dict[str, Any]:
 def bring(
     cluster: ReachableHosts, config: HostLogins, found: Mapping[str, Any], names: Sequence[str] | None = None
 ) -> dict[str, Answer]:
-    """Let hosts have these keys.
+    """Send these keys to hosts, which then use them.
 
     Args:
         names: which; all in service by default.
@@ -128,30 +131,3 @@ def save_to_volume(config: HostLogins) -> None:
     """The next controller gets its keys from the volume with the state, if there is one."""
     if config.key is not None and os.path.ismount(layout.MOUNT):
         StateVolume().save(owner(config.key))
-
-
-@dataclass(frozen=True)
-class UnconfirmedHosts:
-    """The file with the hosts that have not confirmed a rotation.
-
-    Args:
-        secret: its name.
-    """
-
-    file: Path
-    secret: str
-
-    def read(self) -> list[str]:
-        """Their names; empty if there is no file.
-
-        Raises:
-            Failed: it can't be read.
-        """
-        return rotation_parts.read(self.file, self.secret, lambda raw: list(map(str, raw))) or []
-
-    def keep(self, names: Sequence[str]) -> None:
-        """Write them, or remove the file if there is none."""
-        if names:
-            write_file(self.file, json.dumps(sorted(names)))
-        else:
-            self.file.unlink(missing_ok=True)

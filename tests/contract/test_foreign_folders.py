@@ -70,6 +70,7 @@ OWN = {
     "node_agent/kubernetes/": "/etc/kubernetes, /etc/cni, /run/gpucluster",
     "controller/munge_keys.py": "/etc/gpucluster",
     "controller/rotation.py": "/etc/gpucluster",
+    "controller/rotation_parts.py": "/etc/gpucluster, and the folder of the directory's CA",
     "controller/rest_key.py": "/etc/gpucluster",
     "controller/directory_authority.py": "/etc/gpucluster",
     "node_agent/directory_authority.py": "/etc/gpucluster, and a folder of its own",

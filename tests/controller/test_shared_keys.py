@@ -11,7 +11,8 @@ import pytest
 
 from gpucluster.controller import munge_keys, shared_keys
 from gpucluster.controller.host_commands import Answer
-from gpucluster.controller.shared_keys import UnconfirmedHosts, beside, document, servers
+from gpucluster.controller.rotation_parts import UnconfirmedHosts
+from gpucluster.controller.shared_keys import beside, document, servers
 from gpucluster.controller.users.config import HostLogins
 from gpucluster.node_agent.errors import Failed, Refused
 from gpucluster.node_agent.shared_keys import LOGIN, SERVER
