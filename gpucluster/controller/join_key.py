@@ -66,7 +66,7 @@ def rotate(
             "New instances get the next key. Run the same command again when these nodes are in service, or gone",
             result,
         )
-    for file in (beside(key, FORMER), beside(public_file(key), FORMER)):
+    for file in (join_files.former(key), beside(public_file(key), FORMER)):
         file.unlink(missing_ok=True)
     return result
 
@@ -86,7 +86,7 @@ def _switch(key: Path, public: Path) -> None:
         durable_file.replace(beside(public_file(key), NEXT), shown, mode=0o600)
         durable_file.replace(following, made, mode=0o600)
         # The private half first: the join service uses it where it is.
-        durable_file.replace(beside(key, FORMER), key.read_text(), mode=0o600)
+        durable_file.replace(join_files.former(key), key.read_text(), mode=0o600)
         durable_file.replace(beside(public_file(key), FORMER), f"{_public_of(key)}\n", mode=0o600)
     if following.exists():
         following.replace(key)

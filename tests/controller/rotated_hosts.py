@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,30 @@ NAMES = (HERE, "compute-1", ELASTIC)
 
 class Killed(BaseException):
     """As kill -9 ends a process: no handler of an error sees it."""
+
+
+@contextmanager
+def killed_at_a_rename(
+    number: int, counts: Callable[[Path, Path], bool] = lambda _file, _target: True
+) -> Iterator[None]:
+    """The process is killed in this block where it would give one more file its name.
+
+    Args:
+        number: of files that get theirs before. `counts`: whether a file and its new name are among them.
+    """
+    original, done = Path.replace, list[Path]()
+
+    def replace(self: Path, target: Path) -> Path:
+        if counts(self, target):
+            if len(done) == number:
+                raise Killed
+            done.append(target)
+        return original(self, target)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Path, "replace", replace)
+        with pytest.raises(Killed):
+            yield
 
 
 class RotatedHosts:

@@ -18,7 +18,7 @@ from gpucluster.controller.host_commands import Answer
 from gpucluster.node_agent.errors import Failed, Refused, Unconfirmed
 from gpucluster.node_agent.shared_keys import LOGIN, SERVER
 from tests.controller.host_keys import pair
-from tests.controller.rotated_hosts import CONFIG, ELASTIC, HERE, NAMES, Killed, RotatedHosts
+from tests.controller.rotated_hosts import CONFIG, ELASTIC, HERE, NAMES, Killed, RotatedHosts, killed_at_a_rename
 from tests.controller.ssh_site import SshSite
 
 AWAY = "ssh: connect to host 10.0.1.3 port 22: No route to host"
@@ -134,20 +134,9 @@ def test_it_goes_on_after_a_kill_at_any_step(site: Site, number: int, host: str)
 
 
 @pytest.mark.parametrize("renames", range(4))
-def test_it_goes_on_after_a_kill_between_two_files(site: Site, monkeypatch: pytest.MonkeyPatch, renames: int) -> None:
-    original, done = Path.replace, list[str]()
-
-    def replace(self: Path, target: Path) -> Path:
-        if ".next" in self.name and not self.name.startswith("."):
-            if len(done) == renames:
-                raise Killed
-            done.append(target.name)
-        return original(self, target)
-
-    monkeypatch.setattr(Path, "replace", replace)
-    with pytest.raises(Killed):
+def test_it_goes_on_after_a_kill_between_two_files(site: Site, renames: int) -> None:
+    with killed_at_a_rename(renames, lambda file, _: ".next" in file.name and not file.name.startswith(".")):
         site.rotate()
-    monkeypatch.setattr(Path, "replace", original)
     assert site.rotate()["new"] is False
     assert site.is_complete
 

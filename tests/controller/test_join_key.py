@@ -20,7 +20,7 @@ from gpucluster.node_agent import programs
 from gpucluster.node_agent.errors import Failed, Refused, Unconfirmed
 from gpucluster.node_agent.kubernetes import kubectl
 from tests.controller.host_keys import pair
-from tests.controller.rotated_hosts import CONFIG, ELASTIC, Killed, RotatedHosts
+from tests.controller.rotated_hosts import CONFIG, ELASTIC, Killed, RotatedHosts, killed_at_a_rename
 
 ELSEWHERE = "ssh-ed25519 OOOO operator"
 
@@ -154,19 +154,9 @@ def test_it_goes_on_after_a_kill_while_a_node_is_asked(site: Site) -> None:
 
 
 @pytest.mark.parametrize("writes", range(6))
-def test_it_goes_on_after_a_kill_between_two_files(site: Site, monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
-    original, done = Path.replace, list[str]()
-
-    def replace(self: Path, target: Path) -> Path:
-        if len(done) == writes:
-            raise Killed
-        done.append(target.name)
-        return original(self, target)
-
-    monkeypatch.setattr(Path, "replace", replace)
-    with pytest.raises(Killed):
+def test_it_goes_on_after_a_kill_between_two_files(site: Site, writes: int) -> None:
+    with killed_at_a_rename(writes):
         site.rotate()
-    monkeypatch.setattr(Path, "replace", original)
     own = " ".join(site.public.read_text().split()[:2])
     keys = [file for file in (site.key, join_files.former(site.key)) if file.exists()]
     assert own in map(shown, keys), "what the autoscaler gives to instances can be used"

@@ -19,7 +19,7 @@ from gpucluster.node_agent import programs
 from gpucluster.node_agent.errors import Failed, Refused, Unconfirmed
 from gpucluster.node_agent.host_keys import public
 from tests.controller.host_keys import pair
-from tests.controller.rotated_hosts import CONFIG, ELASTIC, HERE, NAMES, Killed, RotatedHosts
+from tests.controller.rotated_hosts import CONFIG, ELASTIC, HERE, NAMES, Killed, RotatedHosts, killed_at_a_rename
 from tests.controller.ssh_site import SshSite
 
 
@@ -122,22 +122,9 @@ def test_it_goes_on_after_a_kill_at_any_step(site: Site, part: str, host: str) -
 
 
 @pytest.mark.parametrize("renames", range(2))
-def test_it_goes_on_after_a_kill_while_the_ca_changes(
-    site: Site, monkeypatch: pytest.MonkeyPatch, renames: int
-) -> None:
-    original, done = Path.replace, list[str]()
-
-    def replace(self: Path, target: Path) -> Path:
-        if target.name.startswith("ssh_ca"):
-            if len(done) == renames:
-                raise Killed
-            done.append(target.name)
-        return original(self, target)
-
-    monkeypatch.setattr(Path, "replace", replace)
-    with pytest.raises(Killed):
+def test_it_goes_on_after_a_kill_while_the_ca_changes(site: Site, renames: int) -> None:
+    with killed_at_a_rename(renames, lambda _, target: target.name.startswith("ssh_ca")):
         site.rotate()
-    monkeypatch.setattr(Path, "replace", original)
     assert site.rotate()["new"] is False
     assert site.is_complete
 
