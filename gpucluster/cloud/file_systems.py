@@ -31,6 +31,7 @@ class FileSystem:
         writable: whether a host may write through one of them.
         files: what is known of users' files; None if its tags do not state it.
         snapshots: the names of its snapshots. OCI deletes them together with it.
+        has_homes: whether it is the home share: it has exactly that name.
     """
 
     id: str
@@ -39,11 +40,7 @@ class FileSystem:
     writable: bool
     files: tags.UsersFiles | None
     snapshots: tuple[str, ...]
-
-    @property
-    def has_homes(self) -> bool:
-        """Whether it is the home share. No other share may have that name."""
-        return self.name.endswith("-home")
+    has_homes: bool
 
 
 class FileSystems:
@@ -151,6 +148,7 @@ class FileSystems:
             any(option.access == _READ_WRITE for export in exports for option in export.export_options),
             tags.users_files(file_system.freeform_tags),
             tuple(sorted(each.name for each in snapshots if each.lifecycle_state not in GONE)),
+            file_system.display_name == f"{self._cluster}-home",
         )
 
     def _exports(self, ocid: str) -> list[Any]:

@@ -50,8 +50,8 @@ def _export(api: Api, file_system: str) -> tuple[str, str]:
     return export.id, api.network.get_private_ip(made.private_ip_ids[0]).data.ip_address
 
 
-def _systems(api: Api, *keep: str) -> FileSystems:
-    return FileSystems(CloudAccess(api.config, api.endpoint, api.tenancy), "demo", keep=frozenset(keep))
+def _systems(api: Api, *keep: str, cluster: str = "demo") -> FileSystems:
+    return FileSystems(CloudAccess(api.config, api.endpoint, api.tenancy), cluster, keep=frozenset(keep))
 
 
 def _access(api: Api, export: str) -> Any:
@@ -90,6 +90,15 @@ def test_a_file_system_is_found_described_sealed_and_noted(api: Api) -> None:
     assert {each.id for each in systems.find({untagged, "ocid1.filesystem.local..gone"})} == {home, untagged}
     assert _systems(api, home).find() == ()
     assert [each.id for each in _systems(api, home).find({home})] == [home]
+
+
+def test_only_the_home_share_has_homes_whatever_a_further_share_is_called(api: Api) -> None:
+    for name in ("rack-home", "rack-old-home", "rack-data"):
+        _file_system(api, name, gpucluster="rack")
+    found = _systems(api, cluster="rack").find()
+    assert {each.name: each.has_homes for each in found} == {
+        "rack-home": True, "rack-old-home": False, "rack-data": False,
+    }  # fmt: skip
 
 
 def test_its_snapshots_are_named_and_deleted_with_it(api: Api) -> None:

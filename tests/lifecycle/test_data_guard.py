@@ -29,7 +29,7 @@ from gpucluster.workspace.run import Run
 from gpucluster.workspace.saved_state import SavedHost
 
 SHARE = ("10.77.1.2:/mnt/home",)
-HOME = FileSystem("ocid1.filesystem.test..a", "demo-home", SHARE, True, UsersFiles.IN_USE, ())
+HOME = FileSystem("ocid1.filesystem.test..a", "demo-home", SHARE, True, UsersFiles.IN_USE, (), has_homes=True)
 NOBODY = UserFiles({})
 
 
@@ -207,7 +207,7 @@ def test_the_controller_is_asked_with_the_agent_of_this_version(
 
 def test_on_a_further_share_every_file_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     ssh = SshDouble(monkeypatch, {CONTROLLER.name: FULL})
-    data = replace(HOME, name="demo-data", sources=("10.77.1.2:/data",))
+    data = replace(HOME, name="demo-data", has_homes=False, sources=("10.77.1.2:/data",))
     guard = DataGuard(lambda: cast(FileSystems, FileSystemsDouble(data)), _look(tmp_path))
     with pytest.raises(DataGuardError, match="demo-data holds 3 files"):
         guard.release((), run, delete_data=False)

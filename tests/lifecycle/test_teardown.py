@@ -141,6 +141,7 @@ class FileSystemsDouble:
                 share.exported and share.writable,
                 share.tag,
                 ("monday",) * share.snapshots,
+                has_homes=True,
             )
             for share in self._world.present
         )
