@@ -168,14 +168,14 @@ class Mount:
         write_fstab(self.module, new)
         return True
 
-    def keep(self) -> bool:
-        """The line of fstab, and the mount; returns whether something changed."""
-        changed, missing = self.keep_entry(), not self.is_mounted
+    def keep_mounted(self) -> bool:
+        """Mount it if it is not mounted, and verify it; returns whether it was not."""
+        missing = not self.is_mounted
         if not self.module.check_mode:
             if missing:
                 self.mount()
             self.verify()
-        return changed or missing
+        return missing
 
     def mount(self) -> None:
         """Mount according to fstab."""
@@ -274,7 +274,7 @@ def keep_further(module: AnsibleModule) -> bool:
             changed = True
             if mount.path in before:  # another source, or other options
                 release(module, mount.path)
-        changed = mount.keep() or changed
+        changed = mount.keep_mounted() or changed
         changed = (share["created"] and mount.open_to_all()) or changed
     return changed
 
@@ -306,11 +306,11 @@ def main() -> None:
     module = AnsibleModule(argument_spec=spec, supports_check_mode=True)
     share = Mount(module, module.params)
     changed = share.switch_on()
-    missing = not share.is_mounted
-    changed = share.keep() or changed
+    changed = share.keep_entry() or changed
+    missing = share.keep_mounted()
     changed = share.set_mode() or changed
     changed = keep_further(module) or changed
-    module.exit_json(changed=changed, mounted=missing)
+    module.exit_json(changed=changed or missing, mounted=missing)
 
 
 if __name__ == "__main__":
